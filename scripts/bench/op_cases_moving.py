@@ -227,6 +227,7 @@ case("cdist", paddle.cdist, (floats(16, 3), floats(16, 3)), (floats(512, 64), fl
 case("outer", paddle.outer, (floats(32), floats(32)), (floats(1024), floats(1024)))
 layer("Linear", nn.Linear, (64, 32, floats(4, 64)), (1024, 1024, floats(64, 1024)))
 layer("Linear, one row", nn.Linear, (64, 32, floats(1, 64)), (1024, 1024, floats(1, 1024)))
+layer("Linear, eight rows", nn.Linear, (64, 32, floats(8, 64)), (1024, 4096, floats(8, 1024)))
 layer(
     "Bilinear",
     nn.Bilinear,

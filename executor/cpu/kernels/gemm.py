@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from executor.cpu.kernel_builder import Call, Place, lane_mask, nest, read, write
+from executor.cpu.kernel_builder import Call, Place, lane_mask, nest, prefetch, read, write
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.gemv import ARGUMENTS as SMALL_ARGUMENTS
 from executor.cpu.kernels.gemv import STRIPS, dot_kernel, multiply_add, strip_kernel
@@ -30,6 +30,10 @@ from ir.types import Dim, DType
 ROWS = 6
 #: chains of dependent multiply-adds that hide their latency
 CHAINS = 8
+#: blocks of rows that read the right matrix as it lies in memory: to pack it would cost more than
+#: it saves; and the rows that such a matrix is asked for ahead of its use, because each lies on
+#: another page of memory, where the processor does not prefetch by itself
+LOW_BLOCKS, ROWS_AHEAD = 4, 16
 #: products that are summed up at a time at most, and bytes of the left matrix that take part
 DEPTH = 384
 LEFT = 1 << 19
@@ -112,6 +116,9 @@ class _Micro:
         b, a_k, b_row = (self.arguments[n] for n in (1, 6, 7))
         line = Place(f.at(b, f.mul(k, b_row), e), d, 1)
         along = f.mul(k, a_k)
+        if self.tile.direct:
+            ahead = f.at(b, f.mul(f.add(k, ROWS_AHEAD), b_row), e)
+            prefetch(f, ahead, d, 0, self.tile.vectors * v.width)
         right = [
             read(v, line, j * v.width, self.mask_of(j) if self.tile.direct else "")
             for j in range(self.tile.vectors)
@@ -336,9 +343,8 @@ def _few_rows(
 
 
 def _is_low(target: Target, g: Gemm) -> bool:
-    """One or two blocks of rows: packing would cost more than it saves."""
     m = g.c.shape[-2]
-    return g.y.strides[-1] == 1 and isinstance(m, int) and m <= 2 * ROWS
+    return g.y.strides[-1] == 1 and isinstance(m, int) and m <= LOW_BLOCKS * ROWS
 
 
 @kernel_for(Gemm, when=_is_low)
