@@ -145,7 +145,49 @@ def _phase(
     return new
 
 
+def _are_patches(x: Value, w: Value, a: Attrs) -> bool:
+    """Whether the windows lie side by side, each pixel in one of them at most."""
+    plain = all(p == 0 for pair in a["padding"] for p in pair) and a["dilation"] == (1, 1)
+    fixed = all(isinstance(n, int) for n in x.type.shape[2:])
+    return plain and fixed and w.type.shape[2:] == a["stride"] != (1, 1)
+
+
+def _patches_input_grad(b: Builder, g: Value, x: Value, w: Value, groups: int) -> Value:
+    """Every tap is a channel of a convolution of one pixel; then the taps go to their pixels."""
+    _, c, ky, kx = w.type.shape
+    n, _, oh, ow = g.type.shape
+    taps = b.transpose(_grouped(b, w, 0, groups), perm=(0, 2, 3, 4, 1))
+    taps = b.reshape(taps, shape=(groups * c * ky * kx, taps.type.shape[-1], 1, 1))
+    pixels = b.reshape(b.conv(g, taps, groups=groups), shape=(n, groups * c, ky, kx, oh, ow))
+    pixels = b.transpose(pixels, perm=(0, 1, 4, 2, 5, 3))
+    out: Value = b.reshape(pixels, shape=(n, groups * c, oh * ky, ow * kx))
+    for axis in (2, 3):
+        rest = x.type.shape[axis] - out.type.shape[axis]
+        if rest != 0:
+            shape = (*out.type.shape[:axis], rest, *out.type.shape[axis + 1 :])
+            out = b.concat(out, zeros(b, out.type.with_shape(shape)), axis=axis)
+    return out
+
+
+def _patches_weight_grad(b: Builder, g: Value, x: Value, w: Value, groups: int) -> Value:
+    """The product of the results' gradients with the patches, group by group."""
+    o, c, ky, kx = w.type.shape
+    n, _, oh, ow = g.type.shape
+    for axis, size in ((2, oh * ky), (3, ow * kx)):
+        if x.type.shape[axis] != size:
+            x = b.slice(x, axis=axis, start=0, length=size)
+    patches = b.reshape(x, shape=(n, groups, c, oh, ky, ow, kx))
+    patches = b.transpose(patches, perm=(1, 0, 3, 5, 2, 4, 6))
+    patches = b.reshape(patches, shape=(groups, n * oh * ow, c * ky * kx))
+    results = b.transpose(_grouped(b, g, 1, groups), perm=(1, 2, 0, 3, 4))
+    results = b.reshape(results, shape=(groups, results.type.shape[1], n * oh * ow))
+    out: Value = b.reshape(b.matmul(results, patches), shape=(o, c, ky, kx))
+    return out
+
+
 def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
+    if _are_patches(x, w, a):
+        return _patches_input_grad(b, g, x, w, a["groups"][0])
     w, (sy, sx) = _swapped(b, w, a["groups"][0], 0), a["stride"]
     sizes = x.type.shape[2:]
     if (sy, sx) == (1, 1):
@@ -174,6 +216,8 @@ def _count(n: Dim, stride: int, phase: int) -> Dim:
 
 def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
     groups = a["groups"][0]
+    if _are_patches(x, w, a):
+        return _patches_weight_grad(b, g, x, w, groups)
     images = _swapped(b, x, groups, 1)
     filters = b.transpose(g, perm=(1, 0, 2, 3))
     padding = []
@@ -223,6 +267,7 @@ op(
         example("f64[1,3,8,9]", "f64[6,1,3,3]", groups=3, padding=_SAME, stride=(3, 2)),
         example("f32[1,2,9,9]", "f32[3,2,3,3]", dilation=(2, 3), padding=((1, 2), (3, 3))),
         example("f32[2,2,9,9]", "f32[3,2,2,3]", dilation=(3, 2), stride=(2, 4)),
+        example("f32[2,4,9,7]", "f32[6,2,4,2]", stride=(4, 2), groups=2),
         example("f32[1,2,6,7]", "f32[3,2,2,2]", padding=((-1, 0), (0, -2))),
         example("f32[2,40,3,3]", "f32[13,40,3,3]", padding=_SAME),
         example("f32[3,5,1,1]", "f32[4,5,1,1]"),
