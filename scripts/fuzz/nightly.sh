@@ -33,7 +33,7 @@ fuzz "lists" 2000 lists.py
 fuzz "sizes from data" 2000 sizes.py
 fuzz "schedules of a GPU" 5000 schedules.py
 fuzz "Python state" 2000 state.py
-night "conversions" env DY2ST_SEED="$seed" "$python" -m pytest tests/convert/test_convert_random.py
+night "conversions" env DY2ST_SEED="$seed" "$python" -m pytest tests/dy2st/convert/test_convert_random.py
 night "executor" env DY2ST_SEED="$seed:$((20 * scale))" "$python" -m pytest -n 2 \
     tests/executor/test_executor_random.py
 night "rows left out of the suite" "$python" -m pytest -n 2 --nightly -m nightly

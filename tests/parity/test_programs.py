@@ -23,7 +23,7 @@ import dy2st.runtime.control
 from dy2st.compiled import cache
 from dy2st.convert import convert
 from tests import check
-from tests.convert.plain_runtime import Runtime
+from tests.dy2st.convert.plain_runtime import Runtime
 from tests.parity.programs import PROGRAMS
 
 LENGTHS = (7, 9, 13)

@@ -7,7 +7,7 @@ import pytest
 
 import dy2st
 from tests import check
-from tests.dy2st.loops.test_list_reads import rolls
+from tests.dy2st.state.containers.test_list_reads import rolls
 
 pytestmark = pytest.mark.sampled(every=48)
 

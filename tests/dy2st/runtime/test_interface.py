@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("paddle")
 
 import dy2st.runtime
-from tests.convert.plain_runtime import Runtime
+from tests.dy2st.convert.plain_runtime import Runtime
 
 
 @pytest.mark.quick
