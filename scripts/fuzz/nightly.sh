@@ -35,7 +35,7 @@ fuzz "schedules of a GPU" 5000 schedules.py
 fuzz "Python state" 2000 state.py
 night "conversions" env DY2ST_SEED="$seed" "$python" -m pytest tests/dy2st/convert/test_convert_random.py
 night "executor" env DY2ST_SEED="$seed:$((20 * scale))" "$python" -m pytest -n 2 \
-    tests/executor/test_executor_random.py
+    tests/executor/test_random_programs.py
 night "rows left out of the suite" "$python" -m pytest -n 2 --nightly -m nightly
 
 echo "==== seed $seed: ${#failed[@]} kinds with differences"

@@ -17,9 +17,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import executor  # noqa: E402
 import ir  # noqa: E402
 from scripts.fuzz.driver import differences  # noqa: E402
-from tests.executor.random_places import native_places  # noqa: E402
-from tests.executor.test_executor_random import agree, arrays  # noqa: E402
-from tests.executor.test_executor_reuse import check_plan  # noqa: E402
+from tests.executor.plan.random_places import native_places  # noqa: E402
+from tests.executor.plan.test_reuse import check_plan  # noqa: E402
+from tests.executor.test_random_programs import agree, arrays  # noqa: E402
 
 
 def one(seed: int, native: bool) -> None:

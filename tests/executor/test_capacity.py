@@ -11,7 +11,7 @@ from executor.capacity import GrowingExecutable
 from ir.autodiff import differentiate
 from ir.passes import run as run_passes
 from tests.executor.foreign import called
-from tests.executor.test_executor_control import floats, parsed, same
+from tests.executor.segmented.test_while_loops import floats, parsed, same
 
 GROWS = """
 program grows(%x: f32[B,3] arg "x", %k: i64[] arg "k", %s: f32[3] buffer "s") {

@@ -23,8 +23,8 @@ from ir.scalar import evaluate as kernel_numpy
 from ir.scalar import language as k
 from ir.types import DTYPES, Type, parse_type
 from tests.executor.foreign import called
-from tests.executor.test_executor_random import Generator
-from tests.executor.test_executor_random import arrays as arrays_for
+from tests.executor.test_random_programs import Generator
+from tests.executor.test_random_programs import arrays as arrays_for
 
 pytestmark = pytest.mark.sampled
 

@@ -28,8 +28,8 @@ from executor.lower.program import lower
 from executor.plan.arena import layout
 from ir import Program
 from tests.executor.gpu import emulator
-from tests.executor.test_executor_random import Generator
-from tests.executor.test_executor_random import arrays as inputs
+from tests.executor.test_random_programs import Generator
+from tests.executor.test_random_programs import arrays as inputs
 
 WAIT = re.compile(r"if \(barrier\(g, \d+\)\) return;")
 SEEDS = ("1", "2", "4")

@@ -17,9 +17,9 @@ from executor.plan.arena import layout
 from ir.autodiff import differentiate
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, GATED, LSTM, PRODUCT, RECURRENT, fixed
-from tests.executor.gpu.test_linear import LINEAR, TWO
+from tests.executor.gpu.kernels.loops.test_linear import LINEAR, TWO
+from tests.executor.gpu.kernels.test_tiles import FEW, FILTERS, LOOP
 from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
-from tests.executor.gpu.test_tiles import FEW, FILTERS, LOOP
 from tests.executor.test_executor import ROWS, examples_program
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")

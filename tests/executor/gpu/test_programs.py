@@ -19,11 +19,11 @@ from ir.passes import run as run_passes
 from ir.program import Builder, Input, Program, Value
 from ir.types import DTYPES, F32, Type
 from tests.executor import test_capacity as rooms
-from tests.executor import test_executor_control as control
-from tests.executor import test_executor_random as random_programs
+from tests.executor import test_random_programs as random_programs
 from tests.executor.foreign import called
 from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import on_gpu
+from tests.executor.segmented import test_while_loops as control
 from tests.executor.test_executor import BAD_DATA, PICKED, ROWS, agree, bad_data, examples_program
 
 #: rows whose examples are one program, so that their kernels are compiled together

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ir
-from tests.executor.test_executor_random import arrays
+from tests.executor.test_random_programs import arrays
 from tests.ir.autodiff.differences import check, gradient
 
 NETWORK = """program network(%x: f64[2,4] arg "x", %a: f64[4,4] arg "a", %b: f64[4,4] arg "b", %c: f64[4,4] arg "c", %p: f64[4] arg "p", %q: f64[4] arg "q", %r: f64[4] arg "r") {

@@ -8,7 +8,7 @@ import pytest
 import ir
 from ir.passes import run
 from ir.passes.loops.inner_invariants import hoist_from_inner_loops
-from tests.executor.test_executor_random import agree, arrays
+from tests.executor.test_random_programs import agree, arrays
 from tests.ir.autodiff.differences import check
 
 DECODER = """program decoder(%x: f64[2,4] arg "x", %c: f64[5,4] arg "c", %ws: f64[3,4,4] arg "ws", %vs: f64[3,4] arg "vs") {

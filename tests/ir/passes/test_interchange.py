@@ -9,7 +9,7 @@ import executor
 import ir
 from ir.passes import run
 from ir.passes.interchange import interchange_loops
-from tests.executor.test_executor_random import agree, arrays
+from tests.executor.test_random_programs import agree, arrays
 
 #: embedded, stepped through layers that each have a state, and read out
 LAYERS = """program layers(%ids: i64[T] arg "ids", %e: f64[9,2,128] param "e", %ws: f64[6,128,128] param "ws", %vs: f64[6,128] param "vs", %s0: f64[6,2,128] arg "s0", %u: f64[128,4] param "u", %total: f64[2,4] arg "total") {

@@ -7,7 +7,7 @@ import pytest
 
 import ir
 from ir.passes.loops.joined_carries import join_carries
-from tests.executor.test_executor_random import arrays
+from tests.executor.test_random_programs import arrays
 from tests.ir.autodiff.differences import check
 from tests.ir.passes.test_inner_invariants import rewritten
 

@@ -18,7 +18,7 @@ from executor.lower.program import lower
 from ir.types import product
 from tests import check
 from tests.executor import launch_machine  # noqa: F401  registers the backend `checked-cpu`
-from tests.executor.test_executor_random import agree
+from tests.executor.test_random_programs import agree
 from tests.ir.random_parts import Parts
 
 pytestmark = pytest.mark.sampled

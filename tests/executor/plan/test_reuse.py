@@ -18,9 +18,9 @@ from executor.poison import poisoned
 from ir.types import F32
 from tests.conftest import mostly_slow
 from tests.executor.launch_machine import CHECKED_CPU, PlanError
+from tests.executor.plan.test_arena import native_program
 from tests.executor.test_executor import examples_program, floats, run_text
-from tests.executor.test_executor_plan import native_program
-from tests.executor.test_executor_random import agree, arrays
+from tests.executor.test_random_programs import agree, arrays
 
 
 def launches_of(text):

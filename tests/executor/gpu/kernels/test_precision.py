@@ -14,8 +14,8 @@ from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import LSTM, RECURRENT, fixed, inputs
 from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import missing, optional
+from tests.executor.gpu.kernels.test_tiles import program
 from tests.executor.gpu.test_programs import floats, parsed
-from tests.executor.gpu.test_tiles import program
 
 pytestmark = pytest.mark.sampled(every=12)
 

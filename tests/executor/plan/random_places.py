@@ -2,7 +2,7 @@
 
 Joins of new pieces, views of values that die, parts that are made from the part that they replace,
 branches that give one of two inputs, states that swap, inputs that get each other's values.
-Used by tests/executor/test_random_places.py and scripts/fuzz/places.py.
+Used by tests/executor/plan/test_random_places.py and scripts/fuzz/places.py.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ir.program import (
 )
 from ir.types import F64, I64, Size, Type
 from ir.verify import verify
-from tests.executor.test_executor_random import Generator
+from tests.executor.test_random_programs import Generator
 
 T = Size.named("T")
 SHAPES = [(2,), (4,), (2, 2), (2, 4), (4, 2), (T, 2), (4,), (2, 2)]

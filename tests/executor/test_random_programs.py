@@ -1,7 +1,7 @@
 """Random functional programs against the reference: loops and branches in each other, views of
 views, all ports, sizes that loops find, foreign calls, checks that fail.
 
-`DY2ST_SEED=n pytest tests/executor/test_executor_random.py` repeats one program, `DY2ST_SEED=n:k`
+`DY2ST_SEED=n pytest tests/executor/test_random_programs.py` repeats one program, `DY2ST_SEED=n:k`
 runs k of them.
 """
 

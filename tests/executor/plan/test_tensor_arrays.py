@@ -13,7 +13,7 @@ from executor.launches import Addresses, Loop, Map, blocks
 from executor.lower.program import lower
 from ir.passes import run
 from tests.executor import launch_machine
-from tests.executor.test_executor_random import agree, arrays
+from tests.executor.test_random_programs import agree, arrays
 from tests.ir.autodiff.differences import check, gradient
 
 BACKENDS = ("cpu", launch_machine.CHECKED.name, launch_machine.CHECKED_CPU.name)

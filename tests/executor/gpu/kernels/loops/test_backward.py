@@ -17,8 +17,8 @@ from ir.types import evaluate_dim
 from scripts.bench.gpu_programs import LSTM, fixed
 from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import on_gpu
-from tests.executor.gpu.test_cell import GATES, GRU
-from tests.executor.gpu.test_resident import rnn
+from tests.executor.gpu.kernels.loops.test_cell import GATES, GRU
+from tests.executor.gpu.kernels.loops.test_resident import rnn
 from tests.executor.gpu.test_schedule import at_barrier, compiled
 from tests.ir.autodiff.differences import gradient, residuals
 

@@ -8,10 +8,10 @@ import pytest
 import executor
 import ir
 from tests.conftest import mostly_slow
-from tests.executor.random_places import native_places
+from tests.executor.plan.random_places import native_places
+from tests.executor.plan.test_reuse import check_plan
 from tests.executor.test_executor import run_text
-from tests.executor.test_executor_random import agree, arrays
-from tests.executor.test_executor_reuse import check_plan
+from tests.executor.test_random_programs import agree, arrays
 
 
 @pytest.mark.slow

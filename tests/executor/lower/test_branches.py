@@ -19,8 +19,8 @@ from executor.lower.program import lower
 from executor.plan import arena
 from ir.program import Builder, Cond, Const, Input, Join, Program, Value
 from ir.types import BOOL, Type, parse_type
+from tests.executor.segmented.test_while_loops import addresses, floats, parsed, same
 from tests.executor.test_executor import run_text
-from tests.executor.test_executor_control import addresses, floats, parsed, same
 
 
 def every(launches) -> list[Launch]:

@@ -18,7 +18,7 @@ from ir.scalar.language import const
 from ir.types import F32, Type
 from ir.uses import walk
 from tests.executor.test_executor import floats, run_text
-from tests.executor.test_executor_random import Generator
+from tests.executor.test_random_programs import Generator
 
 
 def native_program(seed, control):
