@@ -2,7 +2,7 @@
 
 A function maps Scalars to a Scalar and picks its coefficients by the dtype; any other dtype is a
 KeyError. Special values are those of C's libm; denormal arguments and results may be flushed where
-the hardware does. Largest errors in ulp over the whole range, as tests/ir/test_functions.py finds
+the hardware does. Largest errors in ulp over the whole range, as tests/ir/scalar/test_functions.py finds
 them with the NumPy evaluator:
 
              f32   f64                f32   f64                f32   f64

@@ -1,7 +1,7 @@
 """The tangent, arcs, and hyperbolic functions with their inverses, in the scalar language.
 
 For f32 and f64, on top of `ir.scalar.exponential`. Largest errors in ulp over the whole range, as
-tests/ir/test_functions.py finds them with the NumPy evaluator:
+tests/ir/scalar/test_functions.py finds them with the NumPy evaluator:
 
              f32   f64                f32   f64                f32   f64
     tan     3.13  3.17     asin    2.92  2.71     asinh   1.61  1.94

@@ -15,7 +15,7 @@ import executor  # noqa: E402
 from ir.interpreter import evaluate  # noqa: E402
 from ir.passes import run  # noqa: E402
 from scripts.fuzz.driver import differences  # noqa: E402
-from tests.ir.random_loops import Loops, agree, arrays_for, check, lengths  # noqa: E402
+from tests.ir.passes.loops.random_loops import Loops, agree, arrays_for, check, lengths  # noqa: E402
 
 
 def compiled(seed: int) -> None:

@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from dy2st.streaming.program import StreamingProgram  # noqa: E402
 from ir import SourceError  # noqa: E402
-from tests.ir.streamed_stacks import Interpreted, compare  # noqa: E402
+from tests.ir.streaming.streamed_stacks import Interpreted, compare  # noqa: E402
 
 
 def outcome(seed: int, options: Any) -> str:

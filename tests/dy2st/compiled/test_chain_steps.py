@@ -18,7 +18,7 @@ import dy2st
 from dy2st.compiled.training import Training
 from ir import Slot
 from tests.dy2st.compiled.test_slots import from_source
-from tests.ir.test_chains import by_value
+from tests.ir.analysis.test_chains import by_value
 from tests.parity.models.chains import Chains
 
 SOURCES = {"buffer": "self.a", "param": "self.p", "arg": "arg"}

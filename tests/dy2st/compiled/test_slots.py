@@ -24,7 +24,7 @@ from ir.autodiff import differentiate
 from ir.autodiff.partial_backward import inputs_read, with_arrived
 from ir.passes import run, simplify, simplify_apart
 from tests.conftest import mostly_slow
-from tests.ir.test_chains import by_value
+from tests.ir.analysis.test_chains import by_value
 
 pytestmark = pytest.mark.sampled
 

@@ -28,9 +28,9 @@ from ir.passes import PIPELINE, expand, fuse, name_of, run
 from ir.passes.fuse import GROUP_LIMIT
 from ir.types import F32
 from ir.uses import walk
-from tests.ir.passes.test_inner_invariants import DECODER
+from tests.ir.passes.loops.test_inner_invariants import DECODER
+from tests.ir.passes.loops.test_joined_carries import STATES
 from tests.ir.passes.test_interchange import LAYERS
-from tests.ir.passes.test_joined_carries import STATES
 from tests.ir.test_ir_random import check, program, same_values
 
 

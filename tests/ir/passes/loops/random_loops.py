@@ -8,7 +8,7 @@ linear recurrences; loops to be unrolled; while loops that count, up or down, in
 loops after which another one of the same length reads what is collected.
 Every number is f64[B,3] or a sequence of such.
 
-Used by tests/ir/passes/test_random_loops.py and scripts/fuzz/loops.py.
+Used by tests/ir/passes/loops/test_random_loops.py and scripts/fuzz/loops.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import ir
 from ir.passes.loops.joined_carries import join_carries
 from tests.executor.test_random_programs import arrays
 from tests.ir.autodiff.differences import check
-from tests.ir.passes.test_inner_invariants import rewritten
+from tests.ir.passes.loops.test_inner_invariants import rewritten
 
 STATES = """program states(%x: f64[5,4] arg "x", %a: f64[4] arg "a", %b: f64[4] arg "b", %c: f64[4] arg "c") {
   scan %t < 5 {

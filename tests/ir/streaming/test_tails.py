@@ -13,7 +13,7 @@ from ir.streaming import QUANTUM, banded, stream
 from ir.streaming.tails import ANY, LOW, SCORE, Analysis, Tails
 from ir.types import F32, I64, Size, Type
 from tests.conftest import mostly_slow
-from tests.ir.streamed_stacks import Interpreted
+from tests.ir.streaming.streamed_stacks import Interpreted
 
 FRAMES, CHUNK = 30, 3
 

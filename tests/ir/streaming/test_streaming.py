@@ -7,8 +7,8 @@ from dy2st.streaming.check import fed
 from ir import SourceError, evaluate, parse
 from ir.streaming import QUANTUM, Length, stream
 from ir.uses import size_names, walk
-from tests.ir.random_stacks import Stack_
-from tests.ir.streamed_stacks import compare, streamed
+from tests.ir.streaming.random_stacks import Stack_
+from tests.ir.streaming.streamed_stacks import compare, streamed
 
 
 @pytest.mark.sampled(every=40)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.conftest import mostly_slow
-from tests.ir.random_loops import check
+from tests.ir.passes.loops.random_loops import check
 
 CHUNK = 10
 

@@ -9,7 +9,7 @@ from dy2st.streaming.program import Chunked, Parts, StreamingProgram
 from ir import ShapeError, evaluate
 from ir.streaming import QUANTUM, stream
 from ir.types import Size
-from tests.ir.random_stacks import BATCH, Stack_
+from tests.ir.streaming.random_stacks import BATCH, Stack_
 
 
 class Interpreted(StreamingProgram):
