@@ -2,8 +2,8 @@
 
 A function maps Scalars to a Scalar and picks its coefficients by the dtype; any other dtype is a
 KeyError. Special values are those of C's libm; denormal arguments and results may be flushed where
-the hardware does. Largest errors in ulp over the whole range, as tests/ir/scalar/test_functions.py finds
-them with the NumPy evaluator:
+the hardware does. Largest errors in ulp over the whole range, measured with the NumPy evaluator by
+tests/ir/scalar/test_functions.py:
 
              f32   f64                f32   f64                f32   f64
     exp     0.84  0.81     tanh     2.46  2.48     erf      1.02  1.97

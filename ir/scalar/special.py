@@ -1,6 +1,7 @@
 """Special functions in the scalar language, for f32 and f64: the inverse error function.
 
-Largest errors in ulp, as tests/ir/scalar/test_functions.py finds them: `erfinv` 2.69 (f32), 1.73 (f64).
+Largest errors in ulp, measured by tests/ir/scalar/test_functions.py: `erfinv` 2.69 (f32),
+1.73 (f64).
 
 Ideas. `erfinv` is x times a polynomial in w = -log(1 - x * x) near zero, and in the root of w
 farther out (Giles, "Approximating the erfinv function", 2011); every piece is computed.

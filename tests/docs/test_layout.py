@@ -1,4 +1,4 @@
-"""Import directions of the three packages, and the size of their folders.
+"""Import directions of the three packages, the size of their folders, and how tests mirror them.
 
 Each package is a list of floors, the lowest first. A module imports modules of its own folder and
 of lower floors. Imports in functions and under TYPE_CHECKING count like all others.
@@ -74,6 +74,19 @@ APART = [
     ("executor", "ir.autodiff"),
 ]
 MOST_MODULES = 14
+#: the most modules in a folder of tests
+MOST_TESTS = 20
+#: folders of a package without a folder of tests, each with the folder whose tests cover it
+TESTED_ELSEWHERE = {
+    # their rows are calls among those of all adapters
+    "dy2st/capture/adapters/structured": "dy2st/capture/adapters",
+}
+#: folders of tests without a package: helpers and tables of cases
+TESTS_ONLY = {
+    "dy2st/capture/adapters/common": "everyday functions, whatever adapter they have",
+    "dy2st/convert/convert_cases": "functions that the tests of the converter convert",
+    "executor/gpu/emulator": "stand-ins for the driver and its libraries",
+}
 #: how often the modules of dy2st may say `Any`, which tells neither a reader nor the type checker
 MOST_ANY = 1000
 
@@ -186,6 +199,24 @@ def test_folders_that_do_not_see_each_other(one, other):
 def test_folders_are_small():
     sizes = Counter(p.parent for p in modules().values() if p.name != "__init__.py")
     assert {str(d.relative_to(ROOT)): n for d, n in sizes.items() if n > MOST_MODULES} == {}
+
+
+def folders(root: Path) -> dict[str, int]:
+    """The number of modules, besides `__init__`, in each folder of the packages below `root`."""
+    paths = [p for q in PACKAGES for p in (root / q).rglob("*.py")]
+    sizes = {p.parent.relative_to(root).as_posix(): 0 for p in paths}
+    for p in paths:
+        sizes[p.parent.relative_to(root).as_posix()] += p.name != "__init__.py"
+    return sizes
+
+
+def test_tests_mirror_the_packages():
+    packages, tests = folders(ROOT), folders(ROOT / "tests")
+    untested = {d for d, n in packages.items() if n and not tests.get(d)}
+    assert untested == set(TESTED_ELSEWHERE), "a folder of a package without tests"
+    assert all(tests[d] for d in TESTED_ELSEWHERE.values())
+    assert tests.keys() - packages.keys() == set(TESTS_ONLY), "a folder of tests without a package"
+    assert {d: n for d, n in tests.items() if n > MOST_TESTS} == {}
 
 
 def test_any_is_rare():
