@@ -176,7 +176,7 @@ class OpDef:
 
 
 def view_rule(name: str) -> ViewRule:
-    """What a row that is a view says of it; raises TypeError for another one."""
+    """Return the view rule of a row; raises TypeError for a row that is no view."""
     rule = OPS[name].view
     if rule is None:
         raise TypeError(f"{name} is no view")

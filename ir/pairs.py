@@ -59,7 +59,7 @@ def _values(program: Program) -> Iterable[Value]:
 
 
 def _defined(ops: Iterable[Node]) -> Iterable[Value]:
-    """What nodes and the blocks inside define."""
+    """Yield the values that nodes and the blocks inside of them define."""
     for node in ops:
         yield from node.results
         if isinstance(node, Op):

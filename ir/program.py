@@ -375,13 +375,13 @@ class Program:
 
     @property
     def results(self) -> tuple[Value, ...]:
-        """What every output holds: for a slot, the value that is written back."""
+        """The value of every output: for a slot, the one that is written back."""
         written = dict(self.writes)
         return tuple(written[v.input] if isinstance(v, Slot) else v for v in self.outputs)
 
     @property
     def needed(self) -> tuple[Value, ...]:
-        """What must be computed: the outputs and what is written back."""
+        """The values that must be computed: outputs and write-backs."""
         values = (v for v in self.outputs if isinstance(v, Value))
         return (*values, *(v for _, v in self.writes))
 

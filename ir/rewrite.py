@@ -96,7 +96,7 @@ class Block(Builder):
         return self.env.get(v, v)
 
     def at(self, node: Node) -> Block:
-        """What is emitted from here on has the location and the name of `node`."""
+        """Give the location and the name of `node` to the ops emitted from here on."""
         self.loc = node.loc
         self.hint = node.results[0].name if node.results else ""
         return self

@@ -1,4 +1,4 @@
-"""What nodes contain, read and define: values, and the sizes that loops define."""
+"""Blocks, uses and definitions of nodes: values, and the sizes that loops define."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def users(ops: Iterable[Node]) -> dict[Value, list[Node]]:
 
 
 def free_values(ops: Iterable[Node]) -> tuple[Value, ...]:
-    """What `ops` read without defining it, in order of first use."""
+    """Return the free values of `ops`, in order of first use."""
     defined: set[Value] = set()
     found: dict[Value, None] = {}
     for node in ops:
@@ -125,12 +125,12 @@ def depends_on_index(s: Scan, node: Node) -> bool:
 
 
 def needs(node: Node, named: Collection[str]) -> set[Value | str]:
-    """What must be defined before `node`: its operands, and the counts of `named` that it names."""
+    """Return the uses of `node`: its operands, and the counts of `named` that it names."""
     return {*node.operands, *(size_names(node) & set(named) if named else ())}
 
 
 def gives(node: Node) -> tuple[Value | str, ...]:
-    """What `node` defines: its results, and the count of a while loop."""
+    """Return the definitions of `node`: its results, and the count of a while loop."""
     count = (node.count,) if isinstance(node, Scan) and node.count else ()
     return (*node.results, *count)
 

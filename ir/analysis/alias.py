@@ -61,7 +61,7 @@ class View:
 
 @dataclass(eq=False)
 class Aliases:
-    """What `analyse` finds.
+    """The result of `analyse`.
 
     base: the base of every value.
     written: for every loop and branch, the bases made outside of it that it writes, in order.
@@ -235,7 +235,8 @@ class _Walker:
                 self.fresh(p.last, self.found.base[p.next], *init)
 
     def older(self, base: Value) -> set[Value]:
-        """What `base` may be, less what this iteration made: the next one makes its own."""
+        """Return the bases that `base` may be, without those made in this iteration: the next
+        iteration makes its own."""
         local = len(self.nodes)
         return {
             b

@@ -32,7 +32,7 @@ class AutogradWrite:
 
 @dataclass
 class GradientFacts:
-    """What the trace knows about eager autograd and the program does not say.
+    """Facts about eager autograd that the trace records beside the program.
 
     writes: the writes that it records. trained: values that require a gradient. viewed: the
     object that a view was taken of, where the program takes it of another one.

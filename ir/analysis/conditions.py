@@ -24,8 +24,8 @@ KNOWN = 16
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known: `given` are the conditions of the program, as they are; `natural` are >= 0,
-    `zero` are 0, and `names` are equal to other dims. `ranges` are those of the indices of loops
+    """Facts about sizes: `given` are the conditions of the program, as they are; `natural` are >=
+    0, `zero` are 0, and `names` are equal to other dims. `ranges` are those of the indices of loops
     around, the outermost first."""
 
     given: frozenset[tuple[str, Dim]] = frozenset()
@@ -69,7 +69,8 @@ class Facts:
         return never_negative(gap, self.natural, dict(self.ranges))
 
     def inside(self, s: Scan) -> Facts:
-        """What is known in the body of a loop: it runs, and its index stays below `trip`."""
+        """Return the facts that hold in the body of a loop: it runs, and its index stays below
+        `trip`."""
         if s.trip == ENDLESS:
             return self
         facts = self.and_([Wanted(s.trip, ">=", 1)])

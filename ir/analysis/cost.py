@@ -1,4 +1,4 @@
-"""What the steps of a program cost, to choose between two ways to compute the same.
+"""The cost of the steps of a program, used to choose between two ways to compute the same.
 
 One measure for every pass that moves work, and for the choice of residuals: the bytes of values,
 the scalar operations of an element, and what a cache keeps from step to step. Named sizes count as

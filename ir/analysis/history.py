@@ -104,7 +104,8 @@ ENDS = {
 
 
 class History:
-    """What `functionalize` finds on its way: the links of every input, and its version so far."""
+    """The history that `functionalize` records: the links of every input, and its version so
+    far."""
 
     def __init__(self, program: Program) -> None:
         self.program = program

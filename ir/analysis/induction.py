@@ -101,7 +101,8 @@ class _Polynomials:
         return _result(node, known) if len(known) == len(parts) else None
 
     def entering(self, b: Block, s: Scan, v: Value) -> Dim | None:
-        """What enters the body of `s`: its index, or a carry that moves by a number."""
+        """Return the polynomial of a value that enters the body of `s`: its index, or a carry with
+        a constant step."""
         if v is s.index:
             return Size.named(index_name(b))
         p = next((p for p in s.carries if p.inner is v), None)

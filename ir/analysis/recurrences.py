@@ -58,7 +58,7 @@ LINEAR = {"itself", "sum", "product", "linear"}
 
 
 def _kind(p: Carry, ops: Sequence[Op]) -> str:
-    """What the ops make of the state; empty if that is no recurrence."""
+    """Return the kind of recurrence that the ops compute; empty if they compute none."""
     kinds = {p.inner: "itself"}
     for n in ops:
         if n.name not in RULES or any(r.type != p.inner.type for r in n.results):
@@ -142,7 +142,7 @@ def dependences(vertices: Sequence[Vertex]) -> tuple[Edges, Edges]:
 
 
 def components(vertices: Sequence[Vertex], edges: Edges, back: Edges) -> Iterator[set[Vertex]]:
-    """What depends on each other, or on itself only: strong components (Kosaraju)."""
+    """Yield the strongly connected components, by Kosaraju's algorithm."""
     seen: set[Vertex] = set()
     for v in reversed(_postorder(vertices, edges)):
         if v in seen:

@@ -33,7 +33,7 @@ from ir.uses import dim_names, loop_sizes, size_names
 
 @dataclass(frozen=True)
 class Residual:
-    """What the backward program takes behind the gradients.
+    """An input of the backward program behind the gradients.
 
     source, index: "input", the input of this index as it was called, never written by the program;
         "slot", the storage of the input of this index after the writes; "output" or "kept", the
@@ -50,7 +50,7 @@ class Residual:
 
     @property
     def bytes(self) -> Dim:
-        """What keeping it takes; an input, a slot and an output are there anyway."""
+        """The memory that it takes to keep it; inputs, slots and outputs are there anyway."""
         return product(self.type.shape) * self.type.dtype.size if self.source == "kept" else 0
 
 

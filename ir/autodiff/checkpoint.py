@@ -185,7 +185,7 @@ class _Cut:
         self.inner.append(Seq(inner, middle, p.axis))
 
     def rows(self, p: Seq) -> Value:
-        """What the segments read of a sequence, as [..., q, k, ...]."""
+        """Return the part of a sequence that the segments read, as [..., q, k, ...]."""
         n = self.q * self.k
         x = p.outer
         if (p.start, p.step, x.type.shape[p.axis]) != (0, 1, n):

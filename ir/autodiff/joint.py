@@ -52,7 +52,7 @@ Grads = dict[Value, Value]
 
 @dataclass(eq=False)
 class Reverse:
-    """What all blocks share.
+    """State shared by all blocks.
 
     again: indices of loops whose iterations the backward pass computes again. behind_again: what
         reads these loops only to hand their states over.

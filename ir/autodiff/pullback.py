@@ -121,7 +121,7 @@ class _Reverse(Reverse):
 
 
 def written(ops: Iterable[Node]) -> list[Value]:
-    """What ops write in place, in loops and branches too."""
+    """Return the values that ops write in place, also inside of loops and branches."""
     nodes = (n for n in walk(ops) if isinstance(n, Op) and n.row.writes)
     return [n.operands[0] for n in nodes]
 

@@ -46,7 +46,7 @@ def from_inputs(program: Program) -> set[Value]:
 
 
 def in_storage(program: Program) -> dict[Value, Value]:
-    """What an in-place call computed in the storage of an input, and the mark of that storage.
+    """Map values that an in-place call computed in the storage of an input to the mark of it.
 
     The gradient of the call reads what the storage holds: there is no other tensor.
     """

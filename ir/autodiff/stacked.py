@@ -1,4 +1,4 @@
-"""What iterations hand to those of the backward loop, and the order of what these give back.
+"""Residuals that iterations hand to the backward loop, and the order of its stacked results.
 
 A residual whose size moves with the index of a loop lies in memory for the largest of them, if it
 cannot be computed again: what draws random numbers or runs on Paddle's kernel runs once.

@@ -59,7 +59,7 @@ class _Sums:
 
     # -------- finding
     def terms(self, p: Carry) -> list[Op]:
-        """What an iteration adds to a carry that is only added to."""
+        """Return the ops whose results an iteration adds to a carry that is an accumulator."""
         out: list[Op] = []
         at = p.next
         while at is not p.inner:
@@ -115,7 +115,7 @@ class _Sums:
         return [found.get(r, r) for r in self.s.results]
 
     def total(self, p: Carry, terms: Sequence[Op]) -> Value:
-        """What the carry would have been at the end."""
+        """Return the final value of the carry."""
         assert p.last is not None
         out = None if p.next is p.inner and self.b.constant(p.init) == 0 else p.last
         for op in terms:

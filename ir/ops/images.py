@@ -64,7 +64,7 @@ def padded(x: np.ndarray, padding: Any, value: float = 0.0) -> np.ndarray:
 
 
 def tap(x: np.ndarray, at: Sequence[int], shape: Sequence[int], stride: Pair) -> np.ndarray:
-    """What the tap that begins at pixel `at` sees, for all windows."""
+    """Return the elements that the tap at pixel `at` reads, for all windows."""
     (y, x0), (h, w), (sy, sx) = at, shape, stride
     return x[..., y : y + (h - 1) * sy + 1 : sy, x0 : x0 + (w - 1) * sx + 1 : sx]
 
@@ -297,7 +297,7 @@ def _require_result(x: Type, y: Type, taps: Pair, stride: Pair, padding: Padding
 
 
 def _seen(x: np.ndarray, taps: Pair, stride: Pair, padding: Any) -> Iterator[Any]:
-    """What every tap sees, and where that is a pixel."""
+    """Yield the elements that each tap reads, and a mask of those inside of the image."""
     wide, real = padded(x, padding), padded(np.ones(x.shape, bool), padding, False)
     pairs = zip(wide.shape[2:], taps, stride)
     shape = [(n - k) // s + 1 for n, k, s in pairs]

@@ -30,7 +30,7 @@ class Copier:
     sizes: dict[str, Dim] = field(default_factory=dict)
 
     def new(self, v: Value) -> Value:
-        """What stands for a value that is read."""
+        """Return the replacement of a value, or the value itself."""
         return self.env.get(v, v)
 
     def made(self, v: Value) -> Value:

@@ -99,7 +99,7 @@ def _writes(ops: Sequence[Node]) -> bool:
 
 @dataclass(eq=False)
 class _State:
-    """What all blocks share.
+    """State shared by all blocks.
 
     names: inputs whose storage the caller sees.
     single: results of ops that are read in one place: what reads them is all that becomes of them.
@@ -180,7 +180,8 @@ class _Contents:
         return self.load(view)
 
     def load(self, view: View) -> Value:
-        """What `view` holds now, derived again if its storage has been written since."""
+        """Return the current value of `view`, derived again if its storage has been written
+        since."""
         if not view.steps:
             return self.contents[view.base]
         version, value = self.derived.get(view, (-1, view.base))
@@ -405,8 +406,9 @@ class _Contents:
 
 
 class _Entry:
-    """What enters the blocks of a loop or a branch: its const and seq ports, and the storages that
-    it writes. `written`: their bases, with the contents on entry; the caller makes ports for them.
+    """The values that enter the blocks of a loop or a branch: const and seq ports, and the storages
+    that it writes. `written`: their bases, with the contents on entry; the caller makes ports for
+    them.
     """
 
     def __init__(self, outer: _Contents, node: Region, bodies: tuple[_Contents, ...]) -> None:

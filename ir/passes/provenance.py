@@ -41,7 +41,7 @@ Place: TypeAlias = "tuple[Region, int] | None"
 
 
 class Provenance:
-    """What every value of a program may be.
+    """The provenance of every value: the tensors that it may be.
 
     sources: the values that a value is one of, in eager the same object. views: what a view shows.
     ports: the loop or branch that hands a value on, and by which port. places: the block of each

@@ -364,7 +364,7 @@ def set_what_was_read(b: Block, op: Op) -> Value | None:
 
 
 def _place(op: Op) -> list[Any]:
-    """What names the part that a view shows or a write stores, but for its shape."""
+    """Return a key of the region that a view shows or a write stores, without its shape."""
     ndim = op.operands[0].type.ndim
     attrs = {k: v % ndim if k == "axis" else v for k, v in op.attrs.items()}
     named = [(k, v) for k, v in attrs.items() if k not in ("length", "shape")]

@@ -60,7 +60,7 @@ def axis_of(op: Op) -> int:
 
 
 def behind(b: Block, read: Op) -> Value:
-    """What an `index` reads if it does not see the stores beside its element."""
+    """Return the value that an `index` reads from, past the stores to other elements."""
     source, axis = read.operands[0], axis_of(read)
     while (found := run_of(b, source)) is not None:
         run, number = found

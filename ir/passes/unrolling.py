@@ -140,7 +140,7 @@ class _Unrolling:
         return Seq(c.env[p.inner], p.outer, p.axis, p.start + p.step * j, p.step * self.s.unroll)
 
     def stack(self, p: Stack, trip: int) -> Stack:
-        """What the steps of an iteration have collected, of all iterations."""
+        """Return the stack that collects the steps of every iteration."""
         (inner,) = self.parts[p]
         dims = inner.type.shape
         outer = Value(inner.type.with_shape((*dims[: p.axis], trip, *dims[p.axis :])))

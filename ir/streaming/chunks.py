@@ -96,7 +96,7 @@ class Chunks:
         return found
 
     def keep(self, state: Value, new: Value) -> None:
-        """What the state holds after the call."""
+        """Set the value of a state after the call."""
         self.writes.append((state, new))
 
     def _at_top(self, what: str) -> None:

@@ -1,4 +1,4 @@
-"""What is known of a value while a program is made to stream.
+"""Facts about values of a program that is made to stream.
 
 The sequence has `unit * QUANTUM` frames, where QUANTUM is the one named size of the stream. A value
 with one axis that grows with QUANTUM is a stream. A call takes a whole number of units; each unit
@@ -116,7 +116,7 @@ def slope(d: Dim) -> Dim:
 
 
 def constant(d: Dim) -> Dim:
-    """What is left of a dim for a sequence of no units."""
+    """Return the constant term of a dim: its value for a sequence of no units."""
     return substitute_dim(d, {QUANTUM: 0})
 
 

@@ -76,7 +76,7 @@ def across(t: Walk, s: Scan) -> None:
 
 
 def aligned_ins(t: Walk, s: Scan) -> dict[In, Chunk]:
-    """What the ports read, streams of one rate with one delay."""
+    """Return the chunks that the ports read, with streams of one rate aligned to one delay."""
     ins: dict[In, Chunk] = {}
     for p in s.ins:
         x = t.env[p.init if isinstance(p, Carry) else p.outer]
@@ -118,7 +118,7 @@ def across_body(
 
 
 def joined(s: Scan, before: Fact | None, after: Fact | None) -> Fact | None:
-    """What is known of a carry in every iteration."""
+    """Join the facts of a carry before and after an iteration."""
     if isinstance(before, Stream) and isinstance(after, Stream):
         if (before.axis, before.rate, before.outer) != (after.axis, after.rate, after.outer):
             refuse(

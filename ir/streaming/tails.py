@@ -1,4 +1,4 @@
-"""What tensors with the time along two axes hold far from their diagonal: masks of attention.
+"""Band structure of tensors with time along two axes, such as the masks of attention.
 
 Element (i, j) of such a tensor is about the query at frame i and the key at frame j, which is
 `i - j` frames before it. A band mask hides all keys but those at `-ahead <= i - j <= back`. This is
@@ -192,7 +192,7 @@ def _elementwise(op: Op, xs: Sequence[Fact]) -> Fact | None:
 
 
 def _on_diagonal(x: Affine, pair: tuple[int, int] | None) -> Tails:
-    """What is left of numbers of frames: the number where i = j."""
+    """Return the facts of frame numbers of which only the value at i = j is known."""
     apart = sum(x.coefs.values()) or x.low != x.high or pair is None or set(x.coefs) - set(pair)
     here: Known = ANY if apart else float(abs(x.low) if x.absolute else x.low)
     return Tails((math.inf, ANY), (math.inf, ANY), here)

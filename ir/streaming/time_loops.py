@@ -143,7 +143,7 @@ class TimeLoop:
 
     # ------------------------------------------------------------ what it reads
     def enters(self, p: In) -> Chunk:
-        """What stands outside of a port."""
+        """Return the chunk that a port reads."""
         x = self.t.env[p.init if isinstance(p, Carry) else p.outer]
         if isinstance(p, Seq):
             return self.read(p, x)

@@ -1,4 +1,4 @@
-"""What the rules of loops and branches see of the walk over a program."""
+"""The interface of the traversal for the rules of loops and branches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ In: TypeAlias = Const | Seq | Carry
 
 
 class Walk(Protocol):
-    """What walks the program (`ir.streaming.transform.Transform`)."""
+    """The traversal of a program (`ir.streaming.transform.Transform`)."""
 
     c: Chunks
     env: dict[Value, Chunk]

@@ -1,4 +1,4 @@
-"""What a call costs: overhead of a cached call, translation time, and CharLSTM against eager.
+"""The cost of a call: overhead of a cached call, translation time, and CharLSTM against eager.
 
 Prints Markdown. `python -m scripts.bench.bench_call` from the root; every figure is for one thread
 and under `no_grad`. Compared times are taken in turns, so that a slow spell of the machine hits

@@ -1,4 +1,4 @@
-"""What the first call of a model costs, stage by stage, and that of a later process.
+"""The cost of the first call of a model, stage by stage, and in a later process.
 
 Prints Markdown. Each first call is made in a process of its own: inference (the forward of an
 evaluated model, no gradients) and training (forward and backward), with no machine code (cold) and
@@ -37,7 +37,7 @@ COMMAND = ".venv/bin/python -m scripts.bench.bench_first_call"
 
 
 def worker(tree: Path, cache: str, *arguments: str) -> dict[str, float]:
-    """What `first_call_models` prints, run with the packages of `tree`."""
+    """Run `first_call_models` with the packages of `tree`; return the numbers that it prints."""
     script = Path(__file__).with_name("first_call_models.py")
     settings = {"PYTHONPATH": str(tree), "DY2ST_CACHE": cache, "MKL_DEBUG_CPU_TYPE": "5"}
     run = subprocess.run(

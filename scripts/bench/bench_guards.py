@@ -1,4 +1,4 @@
-"""What each guarded value costs a cached call.
+"""The cost of each guarded value in a cached call.
 
 Prints Markdown. `python -m scripts.bench.bench_guards` from the root. A value's cost is what a call
 with many guarded values takes beyond a call with few, for each value more; least of many rounds.

@@ -1,4 +1,4 @@
-"""What host calls cost: a scalar at the top, and teacher forcing that draws in every step.
+"""The cost of host calls: a scalar at the top, and teacher forcing that draws in every step.
 
 Prints Markdown. `python -m scripts.bench.bench_host [--rounds 15] [--steps 128]` from the root.
 The functions are called in turns; times are those of the processor, as all run on one thread.

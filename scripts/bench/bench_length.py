@@ -1,4 +1,4 @@
-"""What a translation costs for straight-line programs of 500 to 8,000 ops, stage by stage.
+"""The cost of translating straight-line programs of 500 to 8,000 ops, stage by stage.
 
 Prints Markdown. Three programs: an LSTM decoder that feeds its output back and reads Python strings
 by its index, so that its loop is unrolled; a function without a loop; and a buffer that is written

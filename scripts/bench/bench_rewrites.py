@@ -1,4 +1,4 @@
-"""What single rewrites of loops give: each program with and without one of them.
+"""The gain of single loop rewrites: each program with and without one of them.
 
 Prints Markdown. `python -m scripts.bench.bench_rewrites [table ...] [--rounds 15]` from the
 root. The versions are called in turns; times are those of the processor, as all run on one thread.

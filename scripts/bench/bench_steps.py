@@ -1,4 +1,4 @@
-"""What one step of a loop costs: loops of small ops, with kernels of Paddle, and with one step.
+"""The cost of one step of a loop: loops of small ops, with kernels of Paddle, and with one step.
 
 Prints Markdown. `python -m scripts.bench.bench_steps [--rounds 15] [--steps 400]` from the root.
 The functions are called in turns; times are those of the processor, as all run on one thread. The

@@ -1,4 +1,4 @@
-"""What it costs to run models by chunks.
+"""The cost of running models chunk by chunk.
 
 Prints Markdown. A stack of three causal convolutions (3 taps, 64 channels) and a GRU (64) on 16,000
 frames in chunks of 160: the streaming program against the whole sequence at once, and, with

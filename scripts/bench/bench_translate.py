@@ -1,4 +1,4 @@
-"""What a translation costs, and that it does not depend on the length of the loop.
+"""The cost of a translation, which does not depend on the length of the loop.
 
 Prints Markdown: for each idiom of `tests/parity/models/idioms.py` and each model of
 `tests/parity/packages` the time of the trace with its passes, the time of the compilation, the

@@ -87,7 +87,7 @@ def command(part: str, rest: Sequence[str]) -> list[str]:
 
 
 def outcome(command: Sequence[str], limit: float) -> Record:
-    """What a process prints, line by line as JSON; `failed` says why it has not come to its end."""
+    """Return the JSON lines that a process prints; `failed` says why it has not come to its end."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         process = subprocess.Popen(command, stdout=out, stderr=err, start_new_session=True)
         why = ""

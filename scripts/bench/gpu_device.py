@@ -1,4 +1,4 @@
-"""What the device itself does: copies, launches and barriers, as ceilings for programs.
+"""The limits of the device: copies, launches and barriers, as ceilings for programs.
 
 The kernels use the preamble of all programs. The soak writes a word per thread, waits at a barrier
 and reads a word of another block with a plain load, as programs do: a word that is stale shows that

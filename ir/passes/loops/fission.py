@@ -95,7 +95,7 @@ class _Cut:
         return [q for n in nodes for q in self.read_by.get(n, ())]
 
     def needed_early(self, behind: Collection[Vertex]) -> set[Vertex]:
-        """What the products read, and what gives results without them."""
+        """Return the nodes that the products, or results independent of them, need."""
         outs: list[Vertex] = [p for p in self.s.carries if p.last is not None]
         outs += self.makers(p.inner for p in self.s.ports if isinstance(p, (Stack, Last)))
         outs = [n for n in outs if n not in behind and n not in self.products]

@@ -54,7 +54,7 @@ def seq_of_equal_steps(b: Block, p: Seq) -> Value | None:
 
 
 def _step(b: Block, x: Value, axis: int, views: int) -> Value | None:
-    """What every slice of `x` along `axis` is, if they are equal."""
+    """Return the value of every slice of `x` along `axis`, if all slices are equal."""
     shape = (*x.type.shape[:axis], *x.type.shape[axis + 1 :])
     number = b.constant(x)
     if number is not None:

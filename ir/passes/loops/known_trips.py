@@ -114,7 +114,7 @@ class _Known(Copier):
 
 # ---------------------------------------------------------------- counting
 def _trip(b: Block, s: Scan, facts: Facts) -> _Trip | None:
-    """What the go port says of the number of iterations; None if it says nothing."""
+    """Derive the number of iterations from the go port; None if it does not bound it."""
     assert s.go is not None
     (body,) = Block.inside(s, b)
     tests = [_test(body, s, v) for v in _conjuncts(body, s.go.next)]

@@ -1,4 +1,4 @@
-"""What is left of a program if nothing unused stays: ops, and ports of loops and branches.
+"""Liveness: the ops, and the ports of loops and branches, that results and writes need.
 
 A value is live if an output, a write or an effect needs it. One walk follows values through ports
 at every depth: the last value of a carry needs its first value and the `next` of an iteration, and

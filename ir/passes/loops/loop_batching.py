@@ -78,7 +78,8 @@ def _before(b: Block, s: Scan) -> Scan | None:
 
 
 def _known_outside(b: Block, s: Scan, around: Block) -> dict[Value, Batched]:
-    """What const and seq ports bring in, for all iterations; `around` is the block of the loop."""
+    """Return the values of const and seq ports, batched over all iterations; `around` is the block
+    of the loop."""
     out: dict[Value, Batched] = {}
     for p in s.ports:
         if isinstance(p, Const):

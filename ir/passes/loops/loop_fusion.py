@@ -152,7 +152,7 @@ def _one(a: Scan, b: Scan, env: dict[Value, Value]) -> Scan:
 
 
 def _source(p: Port) -> object:
-    """What a const or seq port reads."""
+    """Return a key of the data that a const or seq port reads."""
     if isinstance(p, Seq):
         return (p.outer, p.axis, p.start, p.step)
     return p.outer if isinstance(p, Const) else p

@@ -116,7 +116,7 @@ def _out_of_branches(
 
 @dataclass(eq=False)
 class _Moving:
-    """What leaves the branches of a cond for the block `b`.
+    """The ops that move out of the branches of a cond into the block `b`.
 
     near: `b` and the blocks around it, up to the body of the innermost loop.
     steady: the values made by this pass that are the same in every iteration of that loop.

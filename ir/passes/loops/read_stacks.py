@@ -1,4 +1,4 @@
-"""What a loop collects is not collected where little of it is read: its last steps, or its sum.
+"""Stacks of which little is read, the last steps or the sum, are not collected.
 
         stack %ys = %y axis 0                        last  %l = %y
     %l = index(%ys, axis=0, index=T-1)       =>
@@ -169,7 +169,7 @@ class _Buffer:
         return Carry(inner, init, after, self.last)
 
     def read(self, b: Block, op: Op) -> Value:
-        """What a reader of the stack reads."""
+        """Return the result of an op that reads the stack."""
         gone, axis = self.loop.trip - self.steps, self.stack.axis
         x = self.last
         if axis:
