@@ -1,4 +1,4 @@
-"""What a backend is, and the backends by name.
+"""The interface of a backend, and the registry of backends by name.
 
 A backend turns a lowered program into code. It is asked in this order: `lower` asks what it prefers
 where the launches leave a choice (`executor.lower.lowerer.Machine`), `legalize` replaces launches

@@ -22,7 +22,8 @@ _DIGEST_BYTES = 20
 
 
 def machine_code(key: tuple[str, ...], compile: Callable[[], bytes]) -> bytes:
-    """What `compile` returns, which depends on `key` alone."""
+    """Return the machine code for `key`, from the cache or by `compile`, whose result depends on
+    `key` alone."""
     folder = _private(cache_folder())
     if folder is None:
         return compile()

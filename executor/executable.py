@@ -95,8 +95,8 @@ class Frame:
 
 @dataclass(frozen=True)
 class Found:
-    """What a call found out: how often each of `counts` loops ran, by name, and the `arrays` of
-    those outputs that the caller could not allocate, by number."""
+    """Sizes and outputs that only a run determines: how often each of `counts` loops ran, by name,
+    and the `arrays` of those outputs that the caller could not allocate, by number."""
 
     counts: dict[str, int]
     arrays: dict[int, np.ndarray] = field(default_factory=dict)
@@ -267,7 +267,7 @@ def output_bounds(program: Program) -> list[Dim | None]:
 
 
 class Runnable(Protocol):
-    """What `Executable` and the interpreter share."""
+    """The interface that `Executable` and the interpreter share."""
 
     program: Program
     sizes: tuple[str, ...]
@@ -347,7 +347,7 @@ def _address(a: np.ndarray | Remote) -> int:
 
 
 def _moved(array: np.ndarray, make: Make) -> np.ndarray | Remote:
-    """What a call has allocated, where its caller wants it."""
+    """Copy an array that the call has allocated into memory from `make`."""
     if make is empty:
         return array
     a = _shaped(make(array.size, array.dtype), array.shape)

@@ -59,7 +59,7 @@ class HostCall:
         return len(self.types) + len(self.sizes)
 
     def at(self, entries: tuple[int, ...]) -> Callable[[], None]:
-        """What runs the op on memory at these addresses, with these sizes."""
+        """Return a function that runs the op on memory at these addresses, with these sizes."""
         found = self.bound.get(entries)
         return self.bind(entries) if found is None else found
 

@@ -163,7 +163,7 @@ class _Program:
         self.asked, self.shown, self.called = table.asks, table.shown, table.calls
 
     def _prologue(self) -> None:
-        """What must be there before anything runs: the clock, and where slots begin."""
+        """Emit the set-up of a call: the clock, and the addresses of slots."""
         self.first = {b: slot.buffers[0] for slot in self.layout.slots for b in slot.buffers}
         self.module.declarations.add("declare i64 @llvm.smax.i64(i64, i64)")
         with self.entry() as f:
@@ -186,7 +186,7 @@ class _Program:
 
     @contextmanager
     def entry(self) -> Iterator[Function]:
-        """What is emitted inside is computed before everything else in the function."""
+        """Emit into the entry block of the function, which runs before everything else."""
         f = self.f
         held, f.body = f.body, f.entry
         yield f
@@ -241,7 +241,8 @@ class _Program:
         return total
 
     def symbol(self, name: str) -> Int:
-        """What a name in a dim stands for: bound in this function, in another one, or a size."""
+        """Return the value of a name in a dim: a symbol bound in this function or another, or a
+        size."""
         symbols = self.now.symbols
         if name not in symbols and name not in self.sizes:
             return self.f.load("i64", self.cell(name), 8)

@@ -59,7 +59,7 @@ def touched(launches: Sequence[Launch]) -> Iterator[Buffer]:
 
 
 def buffers(x: Launch) -> set[Buffer]:
-    """What a launch touches itself."""
+    """Return the buffers that a launch itself touches."""
     return {b for v in views(x) for b in memory_of(v.buffer)}
 
 
@@ -69,7 +69,7 @@ def stays(x: Launch) -> bool:
 
 
 def written(x: Launch) -> set[Buffer]:
-    """What a launch, or one inside of it, writes."""
+    """Return the buffers that a launch, or a launch inside of it, writes."""
     inside = (written(q) for block in blocks(x) for q in block)
     return {v.buffer for v in results(x)}.union(*inside)
 
@@ -289,7 +289,8 @@ def with_reduction(m: MapReduce, r: MapReduce) -> MapReduce | None:
 
 
 def value_behind(m: MapReduce, x: View) -> Scalar | None:
-    """What `x` holds when `m` has run, as an expression of its inputs."""
+    """Return the contents of `x` after `m`, as an expression of the inputs of `m`; None if
+    unknown."""
     for v, rule, root in zip(m.outs, m.rules, m.roots):
         if v == x and rule is None:
             return root if sum(q.buffer is v.buffer for q in m.outs) == 1 else None

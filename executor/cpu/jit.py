@@ -125,8 +125,8 @@ def parts(texts: Mapping[str, str], efforts: Mapping[str, int]) -> Iterator[set[
 
 
 def in_parallel(work: Callable[..., bytes], given: list[tuple[str, Target, int]]) -> list[bytes]:
-    """What `work` returns for each, in their order. The threads end with the call, so that a
-    process may fork at any time."""
+    """Apply `work` to each item in parallel; return the results in order. The threads end with the
+    call, so that a process may fork at any time."""
     threads = min(len(given), len(os.sched_getaffinity(0)))
     if threads < 2:
         return [work(*q) for q in given]
@@ -146,7 +146,7 @@ def machine_code(text: str, target: Target, level: int) -> bytes:
 
 @lru_cache
 def _compiler() -> tuple[str, ...]:
-    """What the code of a text depends on besides the target: LLVM, and how it is called here."""
+    """Return the part of a cache key that identifies the compiler: LLVM, and this module."""
     llvm_version = ".".join(map(str, llvm.llvm_version_info))
     return llvmlite.__version__, llvm_version, Path(__file__).read_text()
 

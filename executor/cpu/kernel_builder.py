@@ -1,4 +1,4 @@
-"""What kernels are made of: arguments bound at the call, loop nests, strided vector access.
+"""Building blocks of kernels: arguments bound at the call, loop nests, strided vector access.
 
 A kernel is an out-of-line function with run-time dims and strides. `Call` builds the function and
 the list of its actual arguments side by side, so that equal kernels of a program share one body.

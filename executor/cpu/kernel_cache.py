@@ -72,7 +72,8 @@ def _origin(actual: View | Dim, views: list[View]) -> tuple[bool, Any]:
 
 
 def _key(value: Any, views: list[View]) -> Hashable:
-    """What a kernel depends on of a field of its launch; the views are collected on the way."""
+    """Return the part of a kernel's cache key for a field of its launch; collect the views in
+    `views`."""
     if isinstance(value, View):
         views.append(value)
         first = next(k for k, v in enumerate(views) if v is value)

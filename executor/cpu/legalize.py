@@ -48,7 +48,7 @@ def legalize(target: Target, launches: Sequence[Launch]) -> tuple[Launch, ...]:
 
 @dataclass(frozen=True)
 class _Changes:
-    """What a block of launches writes, and the symbols that it binds."""
+    """The buffers that a block of launches writes, and the symbols that it binds."""
 
     written: frozenset[Buffer]
     bound: frozenset[str]
@@ -267,7 +267,8 @@ class _Legalizer:
         self.launch(self.nest(dims[:-1], row))
 
     def nest(self, dims: Sequence[Dim], body: Callable[..., Launch]) -> Launch:
-        """What `body` gives for an index along each of `dims`, in loops."""
+        """Return a nest of loops over `dims` around the launch that `body` makes of their
+        indices."""
         names = [self.symbol() for _ in dims]
         inner = body(*map(Size.named, names))
         for name, d in reversed(list(zip(names, dims))):

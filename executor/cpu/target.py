@@ -1,4 +1,4 @@
-"""What the generated code may use: the host's vector unit, or a smaller one on request.
+"""The target of generated code: the host's vector unit, or a smaller one on request.
 
 `DY2ST_CPU` = avx512, avx2 or generic overrides the choice. `wide` is for tests: the shapes of the
 512-bit code on a processor that has AVX2 only.

@@ -70,8 +70,8 @@ class Driver:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        """What needs the context. A thread that has none keeps it; one that works on another GPU
-        has its own again afterwards."""
+        """Make the context current. A thread that has none keeps it; a thread that works on another
+        GPU has its own again afterwards."""
         found = Pointer()
         self.call("cuCtxGetCurrent", ctypes.byref(found))
         if found.value == self.context.value:
@@ -275,7 +275,7 @@ class Event(_Owned):
         self.driver.call("cuEventSynchronize", self.handle)
 
     def hold(self, stream: Pointer) -> None:
-        """What comes next in a stream waits, and the host does not."""
+        """Make a stream wait for the event; the host does not wait."""
         self.driver.call("cuStreamWaitEvent", stream, self.handle, U32(0))
 
 

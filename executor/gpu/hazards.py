@@ -77,7 +77,7 @@ class Step:
 
     @property
     def last(self) -> dict[str, Dim]:
-        """What the symbols were in the last iteration."""
+        """The values of the symbols in the last iteration."""
         return {self.index: Size.named(self.index) - 1, self.parity: 1 - Size.named(self.parity)}
 
     @cached_property
@@ -87,7 +87,7 @@ class Step:
 
     @cached_property
     def any(self) -> Before:
-        """What they were in some iteration before."""
+        """The values of the symbols in some earlier iteration."""
         since, parity = f"{self.index} since", self.parity + OPEN
         ago = Size.named(self.index) - 1 - Size.named(since)
         values: dict[str, Dim] = {self.index: ago, self.parity: Size.named(parity)}

@@ -1,4 +1,4 @@
-"""What kernels are made of: a device function that all threads of a grid run together.
+"""Building blocks of kernels: a device function that all threads of a grid run together.
 
 A kernel is text with the shapes and strides that are numbers in it; addresses, and sizes that are
 names, are arguments, so that equal launches on other memory have one function. An element of the
@@ -202,7 +202,7 @@ class Kernel:
         return self.loaded(f"{pointer}[{at}]", dtype)
 
     def loaded(self, element: str, dtype: DType) -> str:
-        """What an element in memory is in a register."""
+        """Load an element from memory into a register; return the name of the register."""
         name = self.fresh()
         if dtype == BOOL:
             self.emit(f"const bool {name} = {element} != 0;")

@@ -254,7 +254,8 @@ def _sum(x: Loop, q: Launch) -> list[Launch]:
 
 
 def _all(x: Loop, v: View) -> View:
-    """What all iterations read, the iteration first."""
+    """Return the view of the elements that all iterations read, with the iteration as first
+    axis."""
     start = substitute_dim(v.offset, {x.index: 0})
     return replace(v, offset=start, shape=(x.trip, *v.shape), strides=(_step(x, v), *v.strides))
 
@@ -307,7 +308,7 @@ def _summand(x: Loop, g: Gemm, own: Own) -> Gemm | None:
 
 # ---------------------------------------------------------------- the rotation
 def _turned(x: Loop) -> list[Launch] | None:
-    """What stands for a loop: each iteration begins with the product of the one before."""
+    """Rotate a loop: each iteration begins with the product of the one before."""
     (g,) = (q for q in x.body if _is_state(x, q))
     assert isinstance(g, Gemm)
     at = x.body.index(g)

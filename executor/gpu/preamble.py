@@ -1,4 +1,4 @@
-"""What every kernel text begins with: names for CUDA's types and for what kernels need of PTX.
+"""The preamble of every kernel text: names for CUDA's types and for what kernels need of PTX.
 
 No header is included, so that NVRTC alone compiles a text. `DY2ST_PREAMBLE` leaves the device's
 part out where other definitions of the same names stand in front: those of the emulator of the

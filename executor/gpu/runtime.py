@@ -122,8 +122,8 @@ class Staging:
 
 
 class Run:
-    """What one call at a time needs: a table on both sides, with room for small inputs behind it,
-    and the graph that uses them. `done`: its work has come to its end."""
+    """The resources of one call at a time: a table on both sides, with room for small inputs behind
+    it, and the graph that uses them. `done`: its work has come to its end."""
 
     def __init__(self, native: Native) -> None:
         driver, size = native.driver, native.uploaded
@@ -182,8 +182,8 @@ class Native:
             raise DriverError(f"{self.name}: {text}")
 
     def captured(self, run: Run) -> list[Graph | None]:
-        """What a call does on the device before, between and behind products of the library; None
-        where that is nothing."""
+        """Capture the work of a call on the device before, between and behind products of the
+        library as graphs; None where there is no work."""
         pieces = list(self.products.pieces(len(self.functions)))
         last = len(pieces) - 1
         out: list[Graph | None] = []
@@ -265,7 +265,7 @@ class Native:
         return 0
 
     def launch(self, run: Run, stream: Pointer) -> None:
-        """What a call does on the device, as work of a stream."""
+        """Enqueue the work of a call on the device in a stream."""
         for k, graph in enumerate(run.graphs):
             if k:
                 words = run.words[CALL : CALL + self.source.table.call.asks]

@@ -171,8 +171,9 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Device:
-    """What a schedule must know of a GPU: `resident` blocks of `threads` can run together. Products
-    of float32 may be taken with this `precision` (`kernels.fragments`), large ones by a library."""
+    """The limits of a GPU that a schedule depends on: `resident` blocks of `threads` can run
+    together. Products of float32 may be taken with this `precision` (`kernels.fragments`), large
+    ones by a library."""
 
     resident: int
     threads: int
@@ -389,7 +390,7 @@ class _Planner:
         return [*first, Barrier(self.blocks), alone[0]], alone[1]
 
     def repeat(self, x: Loop, pending: Pending) -> tuple[Repeat, Pending]:
-        """What is pending when an iteration begins grows until it stays."""
+        """Schedule a loop: the accesses pending at its head are iterated to a fixed point."""
         if id(x) not in self.steps:
             self.steps[id(x)] = step_of(x)
         step = self.steps[id(x)]
@@ -432,7 +433,7 @@ class _Planner:
 
 
 def pending_after(task: Task) -> Pending:
-    """What a task leaves pending."""
+    """Return the accesses that are pending after a task."""
     failed: frozenset[str] = frozenset([FAILED] if task.fails else [])
     return frozenset(task.accesses) | failed
 
@@ -472,11 +473,11 @@ def is_stale(hazards: Hazards, matrix: Sequence[Access], writes: Sequence[Access
 
 
 def earlier(pending: Pending, step: Step) -> Pending:
-    """What is pending in the next iteration."""
+    """Return pending accesses as the next iteration sees them."""
     return frozenset(a.earlier(step) if isinstance(a, Access) else a for a in pending)
 
 
 def outside(pending: Pending, step: Step) -> Pending:
-    """What is pending behind the loop."""
+    """Return pending accesses as they are seen behind the loop."""
     names = {step.index, step.parity, *step.lost}
     return frozenset(a.outside(names) if isinstance(a, Access) else a for a in pending)

@@ -31,7 +31,8 @@ class Inputs:
         outs: Sequence[Value],
         known: Expressions,
     ) -> tuple[k.Scalar, ...]:
-        """What `body` computes for `outs`; the operand `outer[n]` is called `inner[n]` in it."""
+        """Return the expressions that `body` computes for `outs`; the operand `outer[n]` is called
+        `inner[n]` in it."""
         key, at = [self.key(v) for v in outer], {v: n for n, v in enumerate(inner)}
         for op in body:
             key.append((op.name, repr(op.attrs), *(at[v] for v in op.operands)))

@@ -137,7 +137,8 @@ def _check_seq(low: Lowerer, s: Scan, p: Seq) -> None:
 
 
 def _doubtful(s: Scan, p: Seq) -> list[Dim]:
-    """What may be negative if `trip` iterations of `s` read `p`: distances to the ends."""
+    """Return the distances to the ends of the axis that may be negative if `trip` iterations of `s`
+    read `p`."""
     n = p.outer.type.shape[p.axis]
     final = p.start + (s.trip - 1) * p.step
     distances = [q for at in (p.start, final) for q in (at, n - 1 - at)]

@@ -51,7 +51,7 @@ def rule(*names: str, direct: bool = False) -> Callable[[Rule], Rule]:
 
 
 class Machine(Protocol):
-    """What lowering asks of a backend."""
+    """The interface of a backend for lowering."""
 
     @property
     def families(self) -> Collection[type]:

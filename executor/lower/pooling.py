@@ -187,6 +187,6 @@ def _first(d: DType) -> tuple[k.Scalar, k.Scalar]:
 
 
 def tapped(v: View, axes: Sequence[Axis], at: tuple[Dim, Dim], ys: range, xs: range) -> View:
-    """What a tap of some windows meets."""
+    """Return the elements that a tap reads in some windows."""
     down, across = axes
     return across.seen(down.seen(v, 0, at[0], ys), 1, at[1], xs)

@@ -18,7 +18,7 @@ OUTPUT = "an output"
 
 @dataclass(frozen=True)
 class Want:
-    """What a place that must hold a value is for. `idle`: nobody reads what it held before."""
+    """The purpose of a place that must hold a value. `idle`: its old contents are not read."""
 
     text: str
     idle: bool

@@ -24,7 +24,7 @@ from ir.program import Last, Node, Stack
 
 @dataclass(frozen=True)
 class Store:
-    """What `maker` makes goes into the part that `op` stores, in the storage of `owner`."""
+    """The result of `maker` is computed in the part of the storage of `owner` that `op` stores."""
 
     op: Op
     maker: Node
@@ -33,7 +33,7 @@ class Store:
 
 @dataclass
 class Destinations:
-    """What values of a block are made for.
+    """The destinations of values of a block.
 
     `views` are values that are made in a place as a view at the end of the block shows it, `joins`
     the operands of a `concat` or `stack` that are made in its result, and `stores` the values that
@@ -86,7 +86,7 @@ def destinations(
     direct: Collection[str],
     sizes: Collection[str],
 ) -> Destinations:
-    """What the values of a block are made for, where that is not the end of the block (`places`).
+    """Return the destinations of values of a block, besides those at its end (`places`).
 
     The arguments are those of `_Search`.
     """

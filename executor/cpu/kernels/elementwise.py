@@ -47,8 +47,8 @@ class Transposition:
 
 
 def transposition(target: Target, m: Map) -> Transposition | None:
-    """What a copy that reads across the lines of memory is, or a function of one such operand; None
-    for another launch."""
+    """Match a copy, or a function of one operand, that reads across the lines of memory; None for
+    any other launch."""
     if len(m.ins) != 1 or len(m.roots) != 1 or serial(m.roots):
         return None
     plain = m.roots[0].op == "input"

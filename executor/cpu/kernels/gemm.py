@@ -183,7 +183,7 @@ Panel: TypeAlias = Callable[[Corner, Int, Int], tuple[Corner, Int]]
 
 @dataclass(frozen=True)
 class Form:
-    """What is known of a product: its type and rows, the columns of a panel, and whether the sum
+    """The static shape of a product: its type and rows, the columns of a panel, and whether the sum
     starts from a matrix."""
 
     dtype: DType

@@ -44,7 +44,7 @@ class _Side:
         return transposed(v, self.dtype, rows)[:: self.step] if v.width > 1 else rows
 
     def write(self, v: Lanes, at: Int, values: list[str]) -> None:
-        """What `read` gives."""
+        """Store vectors as `read` returns them."""
         rows = transposed(v, self.dtype, values[:: self.step]) if v.width > 1 else values
         for q, x in enumerate(rows):
             store(v, self.row(v, q).place(v, at), 0, x)

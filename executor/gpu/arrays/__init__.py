@@ -177,7 +177,7 @@ def uploaded(array: np.ndarray) -> DeviceArray:
 
 
 def device_array(x: object) -> DeviceArray | None:
-    """What lies on the GPU, as it is; None for anything else.
+    """Return a tensor on the GPU as a `DeviceArray` without a copy; None for any other object.
 
     Raises ValueError for what a program cannot take: masks, and places between elements.
     """

@@ -79,7 +79,7 @@ class _Found(ctypes.Structure):
 
 @dataclass
 class _Plan:
-    """What the library has made for an operation, wherever it lies."""
+    """The library's plan of an operation, whatever the addresses of its operands."""
 
     description: ctypes.c_void_p
     layouts: list[ctypes.c_void_p]
@@ -125,7 +125,7 @@ class Blas:
         )  # fmt: skip
 
     def _start(self, x: Operation, stream: ctypes.c_void_p) -> None:
-        """What a sum of nothing is: all of it lies in memory as one."""
+        """Fill the contiguous result of a product without terms: with `initial`, or zeros."""
         size = Size(x.c.batches * x.c.rows * x.c.columns * x.dtype.size)
         to = ctypes.c_uint64(x.c.address)
         if x.initial is None:

@@ -209,7 +209,7 @@ class AttentionWriter(RowWriter):
             self.result(placed[len(first) : len(first) + len(last)])
 
     def results(self) -> list[View]:
-        """What the last product adds and writes, query by query."""
+        """The summand and the result of the last product, query by query."""
         return [*summand_of(self.x.result), self.x.result.c]
 
     @contextmanager
@@ -291,7 +291,7 @@ class AttentionWriter(RowWriter):
             kernel.emit("__syncthreads();")
 
     def weights(self) -> Place:
-        """What the last product takes of each key."""
+        """The operand of the last product that has a row for each key."""
         return self.place(self.x.result.x)
 
     def finish(self, at: Sequence[str], column: str, total: str) -> None:

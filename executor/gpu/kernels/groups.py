@@ -67,7 +67,7 @@ def is_constant(v: View, bound: frozenset[str]) -> bool:
 
 @dataclass(frozen=True)
 class Parts:
-    """What becomes of a loop: launches before and behind it, and its body."""
+    """A loop after grouping: the launches before and behind it, and its body."""
 
     before: list[Launch]
     body: tuple[Launch, ...]

@@ -102,8 +102,8 @@ class RowGroup:
     others: frozenset[Buffer] = frozenset()
 
     def result(self, own: Callable[[Buffer], bool]) -> View | None:
-        """What others see, if it is one value of each row or of its elements; `own` memory they do
-        not see."""
+        """Return the view that launches outside of the group read, if there is exactly one; they do
+        not read `own` memory."""
         seen = [v for p in self.parts for v in results(p) if not own(v.buffer)]
         places = {place(v, len(self.lead)) for v in seen}
         reduces = any(isinstance(p, Reduce) for p in self.parts)
@@ -165,9 +165,9 @@ def rows_kernel(x: Rows, threads: int) -> Kernel:
 
 
 class RowWriter:
-    """What a block does with a row. `once` are the values that a row has once, `each` arrays of
-    those of its elements; `pointers` and `starts` are where memory of a place begins, and where the
-    row does in it."""
+    """Emits the work of a block on a row. `once` are the values that a row has once, `each` arrays
+    of those of its elements; `pointers` and `starts` are where memory of a place begins, and where
+    the row does in it."""
 
     def __init__(self, lead: tuple[Dim, ...], row: tuple[Dim, ...], out: View | None) -> None:
         self.lead, self.row, self.out, self.kernel = lead, row, out, Kernel()

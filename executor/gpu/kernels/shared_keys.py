@@ -55,7 +55,7 @@ class Shared(Attention):
 
 @dataclass(frozen=True, eq=False)
 class Merge(BackendLaunch):
-    """What the blocks of `shared` have becomes the result; `ins` ends with its summand."""
+    """Combines the partial results of the blocks of `shared`; `ins` ends with the summand."""
 
     ins: tuple[View, ...]
     outs: tuple[View, ...]

@@ -33,7 +33,8 @@ BESIDE = 2
 
 @dataclass(frozen=True)
 class Tile:
-    """What a block does of a product: `height` x `width` results, `depth` terms at once."""
+    """The part of a product that a block computes: `height` x `width` results, `depth` terms at
+    once."""
 
     height: int
     width: int

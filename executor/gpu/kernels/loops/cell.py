@@ -293,11 +293,11 @@ class CellWriter:
         self.kernel.emit(f"const i32 lane = threadIdx.x % {distribution.lanes};")
 
     def share(self, number: str) -> None:
-        """What belongs to a block: the first unit of the warp, and the number of the group."""
+        """Emit the share of a block: the first unit of the warp, and the number of the group."""
         raise NotImplementedError
 
     def step(self, row: str, end: str) -> None:
-        """What the cell makes of rows from `row` on."""
+        """Emit the cell for the rows from `row` on."""
         raise NotImplementedError
 
     def cell(self) -> Kernel:
@@ -315,7 +315,8 @@ class CellWriter:
         return kernel
 
     def store(self, row: str, unit: str) -> None:
-        """What the cell makes of the `gates` of a unit."""
+        """Emit the elementwise part of the cell for the `gates` of a unit, and store its
+        results."""
         kernel, x = self.kernel, self.x
         gates, others = [], iter(x.ins)
         for gate in range(x.count):

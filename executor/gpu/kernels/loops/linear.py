@@ -64,7 +64,7 @@ class LinearScan(BackendLaunch):
 
     @property
     def streams(self) -> tuple[View, ...]:
-        """What the loop reads step by step."""
+        """The views that the loop reads step by step."""
         return tuple(v for v in self.steps.leaves if self.lanes.moves(v))
 
     @property
@@ -112,7 +112,7 @@ def linear_scan(x: Loop) -> LinearScan | None:
 
 
 def _whole(lanes: Lanes, v: View) -> View:
-    """What all iterations touch."""
+    """Return the view of the elements that all iterations touch."""
     n, step = (2, _between(lanes, v)) if lanes.alternates(v) else (lanes.loop.trip, lanes.step(v))
     return replace(lanes.first(v), shape=(n, *v.shape), strides=(step, *v.strides))
 
@@ -235,7 +235,7 @@ class _Writer:
         return self.kernel.evaluate(roots, ins)
 
     def read(self, k: str, ahead: Mapping[View, str], olds: Mapping[View, str]) -> dict[View, str]:
-        """What iteration k of the thread reads."""
+        """Return the names of the values that iteration k of the thread reads."""
         return {v: f"{name}[{k}]" for v, name in {**ahead, **olds}.items()}
 
     # ------------------------------------------------------------ a state
@@ -317,6 +317,6 @@ class _Writer:
         return found
 
     def hand_on(self, values: Mapping[View, str]) -> None:
-        """What the states are for all threads of the lane."""
+        """Emit the final states of the thread for all threads of its lane."""
         for k, v in enumerate(self.states):
             self.kernel.emit(f"ends[{k * self.width} + lane] = {values[v]};")

@@ -169,7 +169,7 @@ def _form(root: Scalar, state: int) -> Form | None:
 
 
 def _step(s: Scalar, args: Sequence[Form]) -> Form | None:
-    """What an op makes of linear functions."""
+    """Apply an op to linear functions; None if the result is not linear."""
     if all(slope is None for slope, _ in args):
         return None, s
     if s.op not in _RULES:

@@ -57,7 +57,7 @@ class Lanes:
         return self.loop.index in _names(v.offset)
 
     def first(self, v: View) -> View:
-        """What a view is in the first iteration."""
+        """Return a view as it is in the first iteration."""
         start = {self.loop.index: 0, self.loop.parity: 0}
         return replace(v, offset=substitute_dim(v.offset, start))
 
@@ -73,13 +73,13 @@ class Lanes:
 
     @cached_property
     def states(self) -> tuple[View, ...]:
-        """What stays in registers: the places that each iteration writes."""
+        """The views whose values stay in registers: each iteration writes them."""
         own = (v for m in self.maps for v in m.outs if not self.moves(v) and self.apart(v))
         return tuple(dict.fromkeys(own))
 
     @cached_property
     def streams(self) -> tuple[View, ...]:
-        """What the loop reads step by step, and does not write."""
+        """The views that the loop reads step by step and does not write."""
         read = (v for m in self.maps for v in m.ins if self.moves(v))
         return tuple(v for v in dict.fromkeys(read) if v.buffer not in self.written)
 
