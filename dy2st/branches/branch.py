@@ -24,7 +24,7 @@ SetState = Callable[[tuple[object, ...]], None]
 
 @dataclass
 class Branch:
-    """What one branch left behind, before it was undone."""
+    """The result of tracing one branch: its frame, and the changes that were undone after it."""
 
     frame: Frame
     state: tuple[object, ...]

@@ -121,8 +121,8 @@ def uncertain(merge: Any, items: list[Any], there: bool, error: BaseException) -
 
 
 def settled(trace: Trace, target: TraceList, items: list[Any]) -> list[Any]:
-    """What is appended to a list behind a branch: in no loop that could collect them, elements that
-    one side appends are a run of a length that data decides."""
+    """Return the elements to append to a list behind a branch. Outside of loops that could collect
+    them, conditional elements become a run of a length that data decides."""
     if target.grows_in_loop():
         return items
     return [run_of(trace, q) if isinstance(q, ConditionalElement) else q for q in items]

@@ -182,7 +182,7 @@ def plain(name: str) -> str:
 
 
 def remedy_of(what: str, a: object, b: object) -> str:
-    """What to do where the branches leave Python objects, of which data would choose one."""
+    """Return the remedy for branches that leave Python objects of which data would choose one."""
     if (a is None or b is None) and what == "the returned value":
         return "Return a tensor of the same type in every case."
     if a is None or b is None:

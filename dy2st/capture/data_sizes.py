@@ -51,8 +51,8 @@ def quotient(trace: Trace, total: Dim, known: Dim, otherwise: Dim) -> Dim:
 
 
 def once(trace: Trace, kind: str, value: Value, make: Callable[[], T]) -> T:
-    """What `make` returns, which follows from `value`: made once for equal values of a frame.
-    `kind`: what it is."""
+    """Return the result of `make`, which is determined by `value`; equal values of a frame share
+    it. `kind` tells results of different functions of a value apart."""
     value, derived = trace.read_value(value), trace.frame.derived
     writes = trace.values.writes.get(trace.root(value), 0)
     key = kind, (value, writes) if writes else _number(trace, value, DEPTH)

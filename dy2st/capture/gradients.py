@@ -47,7 +47,7 @@ def partial_grad(
     no_grad_vars: Sequence[Tensor],
     *rest: object,
 ) -> list[Tensor | None]:
-    """What `paddle.grad` calls when it has looked at its arguments. The graph is retained."""
+    """Compute `paddle.grad`, which has checked its arguments. The graph is retained."""
     if SAVED.get() == "first":
         raise TakesGradients
     of, wrt = ([lift(trace, q) for q in many] for many in (outputs, inputs))
@@ -258,7 +258,7 @@ def of_block(
 def check_writes(
     trace: Trace, frames: Sequence[Frame], back: PullBack, inputs: Sequence[Value]
 ) -> None:
-    """What lies between inputs and outputs, and what their gradient reads, is as it was."""
+    """Refuse gradients through values that were written in place between inputs and outputs."""
     ops = [n for f in frames for n in f.builder.ops]
     start = next((k for k, n in enumerate(ops) if not back.path.isdisjoint(n.operands)), len(ops))
     stored = {trace.root(v) for v in written(ops[start:])}

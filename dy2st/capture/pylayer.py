@@ -107,7 +107,7 @@ def replaced(x: object, new: dict[int, Tensor]) -> Any:
 
 # ---------------------------------------------------------------- hooks
 class Removable:
-    """What `register_hook` returns."""
+    """The handle that `register_hook` returns; hooks cannot be removed."""
 
     def remove(self) -> None:
         trace = current()

@@ -210,7 +210,7 @@ def kept_alive(leaves: Sequence[object]) -> list[object]:
 
 
 def looked_up(place: Location, leaves: Sequence[object]) -> object:
-    """What is at a place in a call with these leaves."""
+    """Return the object at a place in a call with these leaves."""
     with CALL.of(leaves):
         return place.get()
 

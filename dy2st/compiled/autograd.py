@@ -61,7 +61,8 @@ class Node:
             self.leaves = [t if t.is_leaf else None for t in asked]
 
     def keep(self, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
-        """What the backward program reads of these, now that nothing of the call writes to them."""
+        """Keep the tensors that the backward program reads; the call does not write to them any
+        more."""
         training, kept, seen = self.training, [], []
         for k, (source, index, name) in enumerate(training.residuals):
             if source == "kept":

@@ -45,7 +45,7 @@ SILENT = threading.RLock()
 
 
 def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
-    """What has changed for an entry that does not accept a call: values that its trace has read,
+    """Return the reasons for which an entry rejects a call: changed values that its trace has read,
     or tensors that it looks up."""
     found = entry.checks.changes(leaves)
     for number, q in enumerate(entry.traced if not found else ()):
@@ -59,7 +59,8 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
 
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
-    """What is printed (by any thread), and what this one logs and warns of, has been so before."""
+    """Suppress prints of all threads, and the logs and warnings of this one: they have been
+    made."""
     thread, out, err = threading.get_ident(), io.StringIO(), io.StringIO()
 
     def handle(logger: logging.Logger, record: logging.LogRecord) -> None:

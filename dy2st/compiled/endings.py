@@ -29,7 +29,8 @@ Path: TypeAlias = tuple[tuple[int, bool], ...]
 
 @dataclass(frozen=True)
 class Again:
-    """What a translation was made with, and the errors that data may raise after a change."""
+    """The inputs of a translation that a retrace needs, and the errors that data may raise after a
+    change."""
 
     spec: Sequence[object] | None = None
     dynamic: DynamicNumbers | None = None
@@ -110,7 +111,7 @@ def spelled(x: object) -> object:
 
 
 def read(found: tuple[bool, Any]) -> object:
-    """What `spelled` has made of an object, with the values of a call."""
+    """Rebuild an object from its form made by `spelled`, with the values of a call."""
     is_text, x = found
     if not is_text:
         return x

@@ -1,4 +1,4 @@
-"""What a translated call needs of Paddle's engine of backward passes, which is C++.
+"""Access to Paddle's autograd engine, which is C++, for translated calls.
 
 It makes an `OSError (External)` of an exception in a hook. The hook leaves its exception here, and
 the two functions through which Python enters the engine raise it instead: errors of the backward
@@ -261,8 +261,8 @@ def places_of(data: bytes, value: int) -> Sequence[int]:
 
 # ---------------------------------------------------------------- hooks of results
 class Listening(weakref.ref[Tensor]):
-    """What registers hooks of a result of a `PyLayer`: number `k` of the node with this context,
-    whose backward asks the pass for what they have returned."""
+    """Registers hooks of a result of a `PyLayer`: number `k` of the node with this context, whose
+    backward asks the pass for the gradients that the hooks have returned."""
 
     __slots__ = ("context", "k")
 

@@ -52,7 +52,7 @@ MISS: Any = object()
 
 @dataclass(frozen=True)
 class Translation:
-    """What `translate` made: `program` for the eyes, `executable` to run, `bound` to its inputs.
+    """The result of `translate`: `program` to look at, `executable` to run, `bound` to its inputs.
 
     `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
     `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host

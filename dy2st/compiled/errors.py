@@ -51,8 +51,8 @@ def written_anew(args: tuple[object, ...]) -> bool:
 
 
 def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
-    """What a check of the program raises is of a builtin class, with the name of the user's class
-    in its text; the user's own error is raised with that text."""
+    """Return the user's own error for one that a check of the program raises: that one is of a
+    builtin class, and its text begins with the name of the user's class."""
     name, _, text = str(error).partition(": ")
     key = (type(error).__name__, name)
     found = next((q[key] for q in users if key in q), None)
@@ -68,7 +68,8 @@ def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
 
 
 def in_words(e: AliasError) -> str:
-    """What it says with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...` has none."""
+    """Return the text of an error with the user's names: `%h: f32[4]` is 'h' (f32[4]), `%12: ...`
+    has none."""
 
     def tensor(found: re.Match[str]) -> str:
         name, type_ = found.groups()

@@ -238,8 +238,8 @@ def value_at(place: Location, leaves: object) -> object:
 
 
 def state_of(x: object, exact: bool, front: bool) -> object:
-    """What tells whether an input has been replaced; `exact`: or changed in place, which one may
-    be that is not copied before the calls in `front`. Version counters do not tell: `set_value`
+    """Return a key that changes if an input is replaced; `exact`: also if it is changed in place,
+    unless it is copied before the calls in `front`. Version counters do not tell: `set_value`
     and `copy_` leave them."""
     if isinstance(x, np.ndarray):
         return None if front else x.tobytes()

@@ -190,7 +190,8 @@ def current_stream() -> int:
 def kernel(
     op: Op, operands: Sequence[Place], results: Sequence[Place], sizes: Mapping[str, int]
 ) -> Callable[[], None]:
-    """What runs a foreign op on memory of a program (`executor.host_calls.Foreign`)."""
+    """Return a function that runs a foreign op on memory of a program
+    (`executor.host_calls.Foreign`)."""
     call = op.attrs["call"]
     if call in HOST_CALLS:
         return partial(python_call, op, operands, results, sizes)

@@ -50,7 +50,7 @@ class Checks:
         return Checks(guards.terms, guards.names, guards.reads, guards.settings_of)
 
     def changes(self, leaves: object) -> list[Change]:
-        """What keeps the program from a call with these leaves, now."""
+        """Return the changes for which the program does not accept a call with these leaves."""
         space = {**self.names, "_L": leaves}
         found = [change for key in self.failed(space) for change in self.described(key, space)]
         rest = [c for c in found if not c.name.endswith(".training")]
@@ -100,7 +100,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Case:
-    """What a call was specialised on, besides what its program has read."""
+    """The properties of arguments that a call was specialised on, besides the guarded values."""
 
     arguments: tuple[Argument, ...]
     gradients: bool
@@ -155,8 +155,8 @@ class Reason:
 
 
 def nearest(case: Case, made: Iterable[tuple[Case, Callable[[], list[Change]]]]) -> list[Change]:
-    """What tells a call from the most similar of the earlier ones, given the newest first: changed
-    arguments, or changes of what the program of that call has read."""
+    """Return the differences to the most similar earlier call, given the newest first: changed
+    arguments, or changes of the values that the program of that call has read."""
     best: list[Change] | None = None
     for other, reads in made:
         found = other.changes(case)
@@ -193,7 +193,8 @@ class Explanation:
 
 
 def remedies(reasons: Sequence[Reason]) -> list[str]:
-    """What changed between the calls, most often first, and what makes one program of them."""
+    """Return a line for each value that changed between calls, most frequent first, with the way to
+    share one program."""
     values: dict[str, dict[str, None]] = {}
     for change in (c for r in reasons for c in r.changes):
         values.setdefault(change.name, {}).update({change.before: None, change.after: None})

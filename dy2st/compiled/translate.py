@@ -75,12 +75,13 @@ MOST_RETRACES = 2
 
 @dataclasses.dataclass
 class Given:
-    """What is translated, and what earlier traces of it have found: inputs that are `shared` with
-    others or not contiguous, loops that may not be rolled, and why it was traced `again`. `arrays`:
-    tensors on the memory of arguments that are NumPy arrays, which are `constants` if the function
-    needs their elements. `kept`: the containers of the arguments, by `id`, if it finds one of them
-    elsewhere, too; `read`: those from outside that it appends to and reads. `path`: the conditions
-    that lead to the error in which the program ends. `captured_only`: it ends with `Captured`."""
+    """The function and call to translate, with the facts that earlier traces have found: inputs
+    that are `shared` or not contiguous, loops that may not be rolled, and why it was traced
+    `again`. `arrays`: tensors on the memory of arguments that are NumPy arrays, which are
+    `constants` if the function needs their elements. `kept`: the containers of the arguments, by
+    `id`, if it finds one of them elsewhere, too; `read`: those from outside that it appends to and
+    reads. `path`: the conditions that lead to the error in which the program ends. `captured_only`:
+    it ends with `Captured`."""
 
     function: Callable[..., object]
     signature: Signature
@@ -100,7 +101,8 @@ class Given:
     captured_only: bool = False
 
     def learn(self, stop: Shares | Unroll | AlsoRead | AlsoArgument) -> None:
-        """What the next trace does otherwise; raises SourceError if there have been too many."""
+        """Record the fact that ended a trace, for the next one; raises SourceError after too
+        many."""
         if isinstance(stop, Shares):
             why = self.declare(stop)
         elif isinstance(stop, Unroll):

@@ -96,7 +96,7 @@ def convert(fn: types.FunctionType, runtime: object) -> types.FunctionType:
 
 @dataclass(frozen=True)
 class Form:
-    """What is converted of a function: the same for all that have its code."""
+    """The converted source of a function, shared by all functions that have its code."""
 
     node: FunctionNode
     code: types.CodeType

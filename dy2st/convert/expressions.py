@@ -40,7 +40,8 @@ def grows(node: ast.AST) -> ast.expr | None:
 
 
 def holder(node: ast.expr | None) -> ast.expr | None:
-    """What an expression is an item of: `d` of `d[k]` and of `d.setdefault(k, [])`."""
+    """Return the container of which an expression is an item: `d` of `d[k]` and of
+    `d.setdefault(k, [])`."""
     func = node.func if isinstance(node, ast.Call) else None
     if isinstance(func, ast.Attribute) and func.attr == "setdefault" and len(node.args) == 2:  # type: ignore[union-attr]
         return None if node.keywords or is_super(func.value) else func.value  # type: ignore[union-attr]

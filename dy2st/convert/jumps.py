@@ -136,7 +136,8 @@ class Lowering:
         return flag(name, True, s)
 
     def diverge(self, s: ast.If, rest: Stmts, tail: bool) -> ast.stmt:
-        """What follows moves into the branch that falls through; after both jump, it is dead."""
+        """Move the following statements into the branch that falls through; if both branches jump,
+        they are dead."""
         then_exits, else_exits = exits(s.body), exits(s.orelse)
         body, orelse = s.body, s.orelse
         if then_exits and not else_exits:
@@ -234,8 +235,8 @@ def endless(s: object) -> TypeGuard[ast.While]:
 
 
 def behind(s: ast.While, rest: Stmts) -> Stmts:
-    """What follows a `while True`: before `rest` what leads to its only exit and has been taken out
-    of it; a `return` there is a `break` then."""
+    """Return the statements that follow a `while True`: those that lead to its only exit are moved
+    out of it, before `rest`; a `return` there becomes a `break`."""
     leaving = [j for j in own_jumps(s.body) if not isinstance(j, ast.Continue)]
     block = list_with(s.body, leaving[0]) if len(leaving) == 1 else None
     if block is None:

@@ -99,7 +99,8 @@ def own_children(node: ast.AST) -> list[ast.AST]:
 
 
 def outside_function(node: FunctionNode) -> list[ast.AST]:
-    """What a function definition evaluates: decorators, defaults, annotations."""
+    """Return the expressions that a function definition evaluates: decorators, defaults,
+    annotations."""
     args = node.args
     found = [*getattr(node, "decorator_list", ()), *args.defaults, *args.kw_defaults]
     found += [a.annotation for a in arguments(node)] + [getattr(node, "returns", None)]
@@ -426,7 +427,8 @@ class Scope:
         self.block(s.finalbody, sure, after, keep)
 
     def loop_names(self, s: Loop) -> tuple[str, ...]:
-        """What a loop carries: `x`, or `x=` if an iteration surely sets x before it reads it."""
+        """Return the variables that a loop carries: `x`, or `x=` if an iteration surely sets x
+        before it reads it."""
         parts = (getattr(s, "test", None), getattr(s, "target", None), *s.body)
         nodes = [n for n in parts if n is not None]
         assigned = (bound(nodes) | self.rebound) - self.outside
@@ -436,12 +438,14 @@ class Scope:
         return tuple(n if n in carried else f"{n}=" for n in live)
 
     def of_test(self, s: Loop) -> Names:
-        """What the test of a loop sets and the body reads: `while (n := f(x)) > 0: use(n)`."""
+        """Return the names that the test of a loop sets and its body reads: `while (n := f(x)) > 0:
+        use(n)`."""
         test = getattr(s, "test", None)
         return NONE if test is None else bound([test]) & self.effects.of(*s.body).reads
 
     def branch_names(self, s: ast.If) -> tuple[str, ...]:
-        """What a branch may change: assigned in either branch, and live after it or read in it."""
+        """Return the variables that a branch may change: assigned in either branch, and live after
+        it or read in it."""
         assigned = (bound([*s.body, *s.orelse]) | self.rebound) - self.outside
         read = self.effects.any_of(s.body, s.orelse).reads
         return tuple(sorted(assigned & (read | self.after[s] | self.shared)))

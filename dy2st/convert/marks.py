@@ -18,7 +18,7 @@ NUMBERS = {q.__name__: q for q in (bool, int, float)}
 
 @dataclass(frozen=True)
 class Mark:
-    """What the user says of a function. `result` of a host call: bool, int or float, the shape and
+    """The user's mark of a function. `result` of a host call: bool, int or float, the shape and
     the name of the dtype of an array, or None for nothing."""
 
     host: bool

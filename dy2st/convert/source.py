@@ -169,7 +169,7 @@ def compiled(node: FunctionNode, cls: str | None, code: types.CodeType) -> types
 
 
 def code_key(code: types.CodeType) -> tuple[object, ...]:
-    """What decides the meaning of a code object: no lines, no columns."""
+    """Return a key of the meaning of a code object, without lines and columns."""
     consts = tuple(
         code_key(c) if isinstance(c, types.CodeType) else (type(c), repr(c))
         for c in code.co_consts

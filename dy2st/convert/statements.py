@@ -98,7 +98,8 @@ class Convert(Expressions):
     visit_Import = visit_ClassDef
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> Stmts:
-        """What a module has is read on every call: `name = RT.imported(...)` follows."""
+        """An imported name is read from its module on every call: `name = RT.imported(...)`
+        follows."""
         out = [*self.rebinds(node, bound([node])), node]
         where = ast.Constant("." * node.level + (node.module or ""))
         package = load("__package__") if node.level else ast.Constant(None)

@@ -75,7 +75,7 @@ def point_at(func: ast.expr, call: ast.Call) -> None:
 
 
 def start_at_name(new: ast.Call, node: ast.expr) -> ast.Call:
-    """What loads or calls `obj.name` over several lines starts at the name, as in Python's code."""
+    """Let a load or call of `obj.name` over several lines start at the name, as Python does."""
     if isinstance(node, ast.Attribute) and node.lineno != node.end_lineno:
         new.lineno = node.end_lineno or node.lineno
         new.col_offset = max(0, (node.end_col_offset or 0) - len(node.attr))

@@ -1,4 +1,4 @@
-"""What a file may ask of the process that loads it.
+"""Limits of the resources that a file may ask of the process that loads it.
 
 The limits bound the time and the memory of loading; each is far above what the program of a real
 model needs. What a call takes afterwards follows from the types of the program.

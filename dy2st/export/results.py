@@ -52,7 +52,7 @@ class Part:
         raise NotImplementedError
 
     def row(self, k: int, call: Call) -> object:
-        """What element `k` of a list of such parts is."""
+        """Return element `k` of a list of such parts."""
         return self.fill(call)
 
     def rows(self) -> Iterator[Type]:

@@ -143,7 +143,7 @@ def _input_of(entry: Entry, place: Location) -> int:
 
 
 def _tensor(place: Location, part: list[object]) -> list[object]:
-    """What is stored in an input, which stays a tensor."""
+    """Return the part that is stored in an input; refuse a Python value in place of a tensor."""
     if part[0] not in ("out", "same"):
         raise Dy2stError(
             f"the program cannot be saved: it stores a Python value in {place}, which holds a "

@@ -1,4 +1,4 @@
-"""What the functions here are given: functions that they call, carries, sequences and options."""
+"""Arguments of the functional loops: functions that they call, carries, sequences and options."""
 
 from __future__ import annotations
 
@@ -115,8 +115,8 @@ class Slot:
     size: int
 
     def given(self, window: tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
-        """What the body gets. Later steps read the tensors of a window again: it gets copies. In
-        translated code it always does: what a loop carries is not written in place."""
+        """Return the argument of the body. Later steps read the tensors of a window again, so that
+        the body gets copies; in translated code always, where carries are not written in place."""
         if self.steps is None:
             return window[0] if current() is None else window[0].clone()
         return tuple([window[k].clone() for k in self.steps])
@@ -126,8 +126,9 @@ class Slot:
 
 
 class Carry:
-    """What goes from one step to the next. Each step has tensors of its own: what the body writes
-    in place is neither the caller's nor that of another leaf. `argument`: the name of `init`."""
+    """The state that goes from one step to the next. Each step has tensors of its own: a write of
+    the body in place reaches neither the caller's tensors nor other leaves. `argument`: the name of
+    `init`."""
 
     def __init__(self, api: str, init: object, argument: str = "init") -> None:
         self.api, self.like = api, structure.structure_of(init)

@@ -110,7 +110,7 @@ def checked_counts(api: str, counts: tuple[object, ...]) -> tuple[int, ...]:
 
 
 def results(api: str, out: object, outputs: int, states: int) -> tuple[object, ...]:
-    """What a core returns: its outputs and its states."""
+    """Return the outputs and states that a core has returned, checked."""
     found = tuple(out) if isinstance(out, (tuple, list)) else (out,)
     if len(found) < outputs + states:
         text = f"the core returns {len(found)} value{'s' * (len(found) != 1)}"

@@ -28,7 +28,7 @@ def repeat(
 
 
 def key_of(f: object) -> object:
-    """What identifies a function in every trace: its code, or the object itself."""
+    """Return a key that identifies a function in every trace: its code, or the object itself."""
     return getattr(f, "__code__", None) or id(f)
 
 

@@ -115,7 +115,7 @@ def described(x: object) -> str:
 
 
 def type_of(x: paddle.Tensor) -> object:
-    """What two tensors of one type have in common: the element type and the shape."""
+    """Return the type of a tensor: the element type and the shape."""
     trace = current()
     return (x.dtype, tuple(x.shape)) if trace is None else lift(trace, x)._value.type
 

@@ -40,7 +40,7 @@ class Templates:
 
 
 def templates_of(api: str, given: object) -> Templates | None:
-    """What the user gave, checked; None for nothing."""
+    """Check and return the user's templates; None if there are none."""
     if given is None:
         return None
     like, found = _taken_apart(api, given, ARGUMENT)

@@ -170,7 +170,7 @@ def put_along_axis(
 
 
 def neutral(reduce: str, dtype: DType) -> object:
-    """What a reduction starts from."""
+    """Return the neutral element of a reduction."""
     if reduce in ("amin", "amax"):
         limits = np.finfo(dtype.numpy) if dtype.kind == "f" else np.iinfo(dtype.numpy)
         high = np.inf if dtype.kind == "f" else int(limits.max)

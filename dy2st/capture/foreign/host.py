@@ -114,7 +114,7 @@ def is_host(f: object) -> bool:
 
 
 def marked(f: object) -> Any:
-    """What `dy2st.host` says of the result of `f`."""
+    """Return the result that `dy2st.host` declares for `f`, or `UNMARKED`."""
     mark = mark_of(f)
     return mark.result if mark is not None and mark.host else UNMARKED
 
@@ -323,7 +323,7 @@ def acts(f: Any) -> bool:
 
 
 def action(trace: Trace, f: Any) -> Callable[..., None]:
-    """What the program calls: a warning has the user's line."""
+    """Return the function that the program calls for `f`; a warning has the user's line."""
     if f is not warnings.warn:
         return f  # type: ignore[no-any-return]
     loc, filters = trace.where(), [f for _, known in trace.calls.filters for f in known]

@@ -1,4 +1,4 @@
-"""What host calls give: the type of a result, learned without a trace of the call.
+"""Results of host calls: their types, learned without tracing the call.
 
 A function of a random generator is called on another generator of its class, so that the user's
 own keeps its state. Clocks are known by name, marked functions say it themselves.
@@ -33,14 +33,15 @@ REMEDY = (
 
 @dataclass(frozen=True)
 class Result:
-    """What a function gives. `type` is that of the value in the program; None for nothing."""
+    """The result of a host call. `type` is that of the value in the program; None for no result."""
 
     kind: Kind
     type: Type | None = None
     name: str = "a host call"
 
     def made(self, value: object, sizes: Mapping[str, int]) -> np.ndarray:
-        """What one call gave, as an array of this type; raises TypeError for anything else."""
+        """Return the result of one call as an array of this type; raises TypeError if it does not
+        fit."""
         assert self.type is not None
         dtype, shape = self.type.dtype.numpy, self.type.concrete(sizes)
         array = np.asarray(value)
@@ -65,14 +66,14 @@ class Result:
         )
 
     def number(self, value: object, sizes: Mapping[str, int]) -> Any:
-        """What one call gave, as a Python number."""
+        """Return the result of one call as a Python number."""
         assert self.type is not None
         return value if type(value) is KINDS[self.type.dtype] else self.made(value, sizes).item()
 
     def stacked(
         self, values: Sequence[object], shape: Sequence[int], sizes: Mapping[str, int]
     ) -> np.ndarray:
-        """What the calls of a loop gave, as one array."""
+        """Return the results of the calls of a loop as one array."""
         assert self.type is not None
         if not values:
             return np.empty(shape, self.type.dtype.numpy)
@@ -126,7 +127,7 @@ def makes(f: object) -> bool:
 
 # ---------------------------------------------------------------- marked functions
 def declared(f: Callable[..., object], spec: Any) -> Result:
-    """What a function marked with `dy2st.host`, which may fail, says that it gives."""
+    """Return the declared result of a function marked with `dy2st.host`, which may raise."""
     trace = current()
     if trace is not None and trace.trying:
         raise refuse(
@@ -181,7 +182,7 @@ def result_of(name: str, value: object) -> Result:
 
 
 def article(value: object) -> str:
-    """What a value is, in a sentence."""
+    """Describe the type of a value, with its article."""
     if type(value) is int:
         return "an integer of more than 64 bits"
     name = type(value).__name__

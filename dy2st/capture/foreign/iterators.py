@@ -57,7 +57,7 @@ def advanced(trace: Trace, iterator: object, default: tuple[object, ...]) -> obj
 
 
 def given(*elements: object) -> Result:
-    """What a call gives that gives one of these."""
+    """Return the result type of a call that returns one of these elements."""
     if not elements:
         raise StopIteration
     kinds = {type(q) for q in elements}

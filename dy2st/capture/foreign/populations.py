@@ -1,4 +1,4 @@
-"""What a random choice chooses from: numbers, or what an index in the program picks."""
+"""Populations of random choices: numbers, or elements that an index in the program picks."""
 
 from __future__ import annotations
 

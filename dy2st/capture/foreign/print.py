@@ -72,8 +72,9 @@ def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple
 
 
 def kind_of(x: object) -> tuple[str, bool]:
-    """What Python sees: a tensor (with its stop_gradient), a parameter, an array, or a number; of
-    an int or float whether it is an int, and its value."""
+    """Return the kind of a printed object (a tensor with its stop_gradient, a parameter, an array,
+    a number) and a flag. A value that is an int or a float is printed by two numbers: whether it is
+    an int, and its value."""
     if is_int_or_float(x):
         return "int or float", True
     if isinstance(x, EagerParamBase):

@@ -60,7 +60,7 @@ LARGER = (97, 109, 127, 139, 151, 163, 179, 191)
 
 
 class Unclear(ValueError):
-    """What stand-ins do not show; eager Paddle has no such error."""
+    """Stand-ins do not determine the result; eager Paddle has no such error."""
 
 
 class Probe:
@@ -155,7 +155,8 @@ class Probe:
         return all(evaluate_dim(d, self.complete(q)) >= 0 for q in several for d in dims)
 
     def ties(self) -> Iterator[dict[str, str]]:
-        """What each size may be equal to: only itself, then pairs of sizes of inputs, then all."""
+        """Yield assumptions about equal sizes: none, then pairs of sizes of inputs, then all of
+        them."""
         alone = {n: n for n in self.sizes}
         facts = self.trace.sizes
         free = [n for n in self.sizes if n not in facts.loops]

@@ -1,4 +1,4 @@
-"""What host calls of the user's functions, logs and warnings read and change of Python's state.
+"""The Python state that host calls of the user's functions, logs and warnings read and change.
 
 A program reads Python state when its call begins and stores it when the call ends. A host call in
 between must not read what the function has stored before it, nor change what it reads after it.
@@ -82,7 +82,7 @@ def watched(
 
 
 def contents(x: object) -> object:
-    """What a call may change of an argument that is a copy."""
+    """Return a snapshot of the part of a copied argument that a call may change."""
     if isinstance(x, Tensor):
         return x.inplace_version
     if isinstance(x, np.ndarray):
@@ -142,7 +142,7 @@ class Reach:
         return id(place.obj) in self.objects and (name is None or name in self.names)
 
     def parts(self, x: object) -> Iterable[object]:
-        """What an object holds without a name."""
+        """Return the objects that an object holds without a name."""
         if isinstance(x, functools.partial):
             return (x.func, *x.args, *x.keywords.values())
         if isinstance(x, (types.MethodType, types.BuiltinMethodType)):

@@ -29,7 +29,7 @@ NO_GRADIENT = frozenset(
 
 @dataclass(frozen=True)
 class Probed:
-    """What stand-ins have shown of a call.
+    """The result of probing a call with stand-ins.
 
     types: of its new results. structure: how the call returns them. written: the operands that are
     overwritten, and by how much their versions move. flags: which results, and then which of

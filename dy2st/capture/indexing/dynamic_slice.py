@@ -66,7 +66,7 @@ def _place(trace: Trace, value: Value) -> tuple[Value | None, int]:
 
 
 def _step(trace: Trace, op: Op) -> tuple[Value, int] | None:
-    """What an op adds to an operand."""
+    """Match an op that adds a constant to an operand: the operand and the constant."""
     if op.name in SAME and op.operands[0].type.dtype.kind == "i":
         return op.operands[0], 0
     if op.name == "scale" and op.attrs["scale"] == 1 and op.attrs["bias"] % 1 == 0:

@@ -169,7 +169,8 @@ def refuse_mixed(trace: Trace, items: Sequence[object]) -> None:
 # ---------------------------------------------------------------- the view
 @dataclass(frozen=True)
 class Parts:
-    """What the basic items of an index leave, and the tensors that pick elements of it."""
+    """The parts of an index: the view by its basic items, and the tensors that pick elements of
+    it."""
 
     view: FakeTensor
     picks: tuple[Picked, ...]

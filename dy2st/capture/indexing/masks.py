@@ -156,7 +156,7 @@ class Selected:
 
 @dataclass(frozen=True)
 class Changed:
-    """What `x[mask] op= value` assigns: the values for all elements, and which of them count."""
+    """The value that `x[mask] op= value` assigns: values for all elements, and the mask."""
 
     whole: FakeTensor
     mask: Mask

@@ -163,7 +163,7 @@ def transform(e: Emitter, z: Tensor, n: int, sign: int, factor: float, kept: int
 
 
 def _second(e: Emitter, z: Tensor, a: int, b: int, sign: int, kept: int) -> FakeTensor:
-    """What follows the transforms of length `a`, `[..., b, a, 2]`."""
+    """The second stage of a transform: `z` holds transforms of length `a`, as `[..., b, a, 2]`."""
     outer, dtype = e.type(z).shape[:-3], e.type(z).dtype
     z = _swap(e, turned(e, z, held(e, "roots", b, a, sign, 1.0, dtype)), 1)
     rows = -(-kept // a)

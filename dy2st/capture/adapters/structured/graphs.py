@@ -30,7 +30,7 @@ def ends(e: Emitter, *index: object) -> list[FakeTensor]:
 def send_u_recv(
     e: Emitter, x: Any, source: object, target: object, reduce: str = "SUM", size: Any = 0
 ) -> FakeTensor:
-    """What nodes send, at the nodes that get it."""
+    """Reduce the messages of source nodes at their target nodes."""
     at, to = ends(e, source, target)
     return received(e, e.gather(x, at, axis=0), to, reduce, rows_of(e, x, size))
 
