@@ -269,7 +269,8 @@ def sorted_(items: Any, *, key: Any = None, reverse: bool = False) -> object:
 
 
 def distinct_heads(keys: Sequence[Any]) -> list[tuple[object, ...]] | None:
-    """What tuples begin with, as in the items of a dict, if that decides their order."""
+    """Return the constant prefixes of tuples, as of the items of a dict, if they decide the
+    order."""
     if not all(type(key) is tuple for key in keys):
         return None
     waiting = min(next((i for i, q in enumerate(key) if waits(q)), len(key)) for key in keys)

@@ -31,7 +31,7 @@ STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
 
 
 def copied(f: Callable[..., object]) -> Callable[..., object]:
-    """What it gives was made here."""
+    """Wrap a copying function so that the trace owns its result."""
 
     @functools.wraps(f)
     def copy_(x: object, /, *args: object, **kwargs: object) -> object:

@@ -18,8 +18,8 @@ from dy2st.trace.trace import Trace, current
 
 
 def counted(trace: Trace | None, *iterables: object) -> list[Iterable]:
-    """What loops over these run over, if Python knows all their lengths; nothing is taken of an
-    iterator that others know."""
+    """Return iterables of loops over these, if all lengths are known to Python; empty for iterators
+    that are referenced elsewhere, from which no item is taken."""
     if trace is None or any(isinstance(q, Joined) for q in iterables):
         return []
     found = [sequence_of(trace, q, numbers=True) for q in iterables]

@@ -193,8 +193,8 @@ def check_input(self: recurrent.RNNBase, x: Tensor, states: Sequence[Tensor]) ->
 
 
 def dropout_factors(x: Tensor, p: float) -> Tensor:
-    """What dropout multiplies `x` with, drawn as the eager kernel does: once, in float32, for all
-    layers."""
+    """Return the factors by which dropout multiplies `x`, drawn as the eager kernel does: once, in
+    float32, for all layers."""
     if p == 1:
         return paddle.zeros_like(x)
     ones = paddle.ones(x.shape, "float32")

@@ -53,7 +53,7 @@ def while_loop(
 
 
 def overwrite(new: object, old: object) -> None:
-    """What Paddle does with a result and its loop variable: a write if the variable is a tensor."""
+    """Write a result into its loop variable, as Paddle does, if the variable is a tensor."""
     if isinstance(old, paddle.Tensor) and isinstance(new, (paddle.Tensor, bool, float, int)):
         paddle.assign(new, old)
 

@@ -313,8 +313,8 @@ def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
 
 
 def check_members(plan: LoopRecord, items: Sequence[object]) -> None:
-    """What inner loops append is none of the tensors that this one writes: eager has the tensor,
-    not its values in an iteration."""
+    """Check that inner loops append no tensor that this loop writes: eager appends the tensor, not
+    its value in an iteration."""
     for q in items:
         q = q.item if isinstance(q, ConditionalElement) else q
         if isinstance(q, tuple):

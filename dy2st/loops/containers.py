@@ -426,7 +426,7 @@ class ContainerPorts(LoopRecord):
         return self.trace.home(value) is self.frame and not other
 
     def value_at(self, path: tuple[object, ...]) -> object:
-        """What is in a place after the body."""
+        """Return the object in a place after the body."""
         k = next(k for k in range(len(path), 0, -1) if path[:k] in self.ends)
         value = self.ends[path[:k]]
         for key in path[k:]:

@@ -110,8 +110,8 @@ def maker(f: Callable[..., object]) -> Callable[..., object]:
 def manager_maker(
     f: types.FunctionType, call: Callable[[object], Any]
 ) -> Callable[..., object] | None:
-    """What `contextlib.contextmanager` made of a generator function, with that function converted;
-    None for other functions."""
+    """Return the context manager of a generator function with that function converted; None for a
+    function that `contextlib.contextmanager` has not made."""
     inner: Any = getattr(f, "__wrapped__", None)
     if f.__code__ is not _MANAGER or not is_generator(inner):
         return None
@@ -247,7 +247,7 @@ def iter_(x: Any, *rest: Any) -> object:
 
 
 def iterated(x: Any, parts: bool = False) -> Any:
-    """What Python's own code runs through; `parts`: and through its elements."""
+    """Return an iterable for Python's own code; with `parts`, its elements are iterated, too."""
     trace = current()
     if trace is None:
         return x
@@ -266,7 +266,8 @@ def display(kind: str, stars: Sequence[bool], *values: Any) -> Any:
 
 
 def shown(x: object) -> Any:
-    """What code of C runs through to its end: the list of an iterator that can be one loop."""
+    """Return an iterable for C code, which exhausts it: the list of an iterator that can be one
+    loop."""
     trace, x = current(), iterated(x)
     return x if trace is None or not isinstance(x, Joined) else trace.hooks.call(listed)(x)
 

@@ -34,8 +34,8 @@ from ir.types import Dim
 
 
 def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> Iterable | None:
-    """What a loop over `iterable` runs over, if it can be one loop; with `numbers`, also over a
-    list of numbers, which are numbers of the program then, or of Layers."""
+    """Return the iterable of a rolled loop over an object, None if there is none. With `numbers`, a
+    list of numbers, which become numbers of the program, or of Layers has one, too."""
     if isinstance(iterable, Tensor):
         shape = _shape(trace, iterable)
         if not shape:
@@ -219,7 +219,7 @@ class Numbers:
 
 
 class Rest:
-    """What is left of `enumerate`, `zip`, `reversed` or `map` over something that can be one loop.
+    """The remaining items of `enumerate`, `zip`, `reversed` or `map` over a rollable iterable.
     `numbers`: over a list of numbers, which only a `for` statement makes one of. `backwards`: the
     list that `reversed` runs over, if a loop has filled it."""
 
@@ -268,7 +268,7 @@ class Joined:
 
     @contextlib.contextmanager
     def taken(self, stops: bool) -> Iterator[Rest]:
-        """What is left, for what may stop before the last item if it `stops`."""
+        """Take the remaining items; `stops`: the consumer may end before the last one."""
         rest, trace, inner = self.rest(), current(), False
         if trace is not None:
             inner = self.is_inner(trace, True)
@@ -373,12 +373,13 @@ def lose(trace: Trace, x: object) -> None:
 
 
 def taken(x: Any, stops: bool) -> contextlib.AbstractContextManager[Any]:
-    """What is left of an iterator, for a loop that may end before its last item if it `stops`."""
+    """Take the remaining items of an iterator for a loop; `stops`: it may end before the last
+    item."""
     return x.taken(stops) if isinstance(x, Joined) else contextlib.nullcontext(x)
 
 
 def wrapped(x: object) -> Any:
-    """What is left of an iterator, for another one."""
+    """Take the remaining items of an iterator for another iterator."""
     with taken(x, True) as rest:
         return rest
 

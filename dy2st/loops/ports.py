@@ -252,7 +252,7 @@ class LoopPorts(ContainerPorts):
         return self.tensor_after(a, self.cut(out, inner.type), self.stops(name, held, a), init)
 
     def learn_early(self, b: FakeTensor, a: FakeTensor, inner: Value, path: Path) -> None:
-        """What this trace shows of a place that has no placeholder yet."""
+        """Learn about a place that has no placeholder yet from this trace."""
         start = self.trace.read_value(b._value)
         if b._value.type == inner.type or learn(self.body_trace, inner, path, start):
             self.late_gradient(b, a, path)

@@ -90,7 +90,7 @@ class Learned:
     peeled: int = 0
 
     def __str__(self) -> str:
-        """What the body has turned out to do, in words of the report."""
+        """Describe the facts about the body for the report."""
         found = {
             "stores attributes or items": self.places,
             "moves integers by a constant": self.steps,
@@ -116,7 +116,7 @@ class Learned:
 
 
 def refute(known: Learned, path: tuple[Any, ...]) -> None:
-    """What an iteration leaves in a place is not what was there with more elements."""
+    """Record that an iteration does not leave an extension of the old container in a place."""
     del known.rebuilt[path]
     known.refuted.add(path)
     known.free = True
@@ -185,7 +185,7 @@ class LoopTrace:
 
     @property
     def enters(self) -> frozenset[PathCondition]:
-        """What holds if the first iteration runs."""
+        """Return the conditions that hold if the first iteration runs."""
         return known(self.go, "implies") if is_runtime_scalar(self.go) else frozenset()
 
     @property
@@ -195,8 +195,8 @@ class LoopTrace:
 
     # ------------------------------------------------------------ how often it runs
     def confirm_bound(self, go: Goes) -> None:
-        """What an earlier trace has taken for a bound counts if the test behind this body gives
-        one, or the test in front of it."""
+        """Keep the bound of an earlier trace if the test after this body, or the one before it,
+        gives one; drop it otherwise."""
         known = self.known
         if known.trip is None or go is False:
             return

@@ -185,8 +185,8 @@ def rows(tree: Columns, call: Filled) -> list[object]:
 
 
 def part_at(x: object, path: Sequence[int]) -> object:
-    """What lies in tuples and in containers. A number or tensor, as data has decided, is its own
-    part."""
+    """Return the part at a path in nested tuples and containers. A value of which data decides
+    whether it is a number or a tensor has no parts."""
     for k in path:
         if isinstance(x, (Tensor, bool, int, float)):
             return x

@@ -184,7 +184,7 @@ def sources(run: StackedRun) -> Iterator[StackedRun]:
 
 
 def parts_of(tree: object) -> Iterator[object]:
-    """What a segment's tree consists of."""
+    """Yield the leaves of a segment's tree."""
     if isinstance(tree, tuple):
         for q in tree:
             yield from parts_of(q)

@@ -73,7 +73,7 @@ class Filled:
 
 @dataclass
 class Saved:
-    """What a file knows: the tensors that a trace met, and those that the program takes."""
+    """The context of a file: the tensors that a trace met, and those that the program takes."""
 
     traced: Sequence[TracedInput]
     bound: Sequence[TracedInput]

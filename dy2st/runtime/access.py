@@ -364,7 +364,7 @@ def missing(trace: Trace, obj: dict[object, object], index: object) -> object:
 
 
 def load_old(obj: object, index: object) -> object:
-    """What `obj[index] op= value` starts from."""
+    """Return the old items of `obj[index] op= value`."""
     trace = current()
     if trace is None or not isinstance(obj, Tensor):
         return load_item(obj, index)

@@ -62,7 +62,7 @@ FRESH: tuple[type, ...] = (list, set, dict, collections.deque, bytearray, np.nda
 
 
 def library_call(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
-    """What to call instead of `f`, a function that is not converted.
+    """Return the function to call in place of `f`, which is not converted.
 
     Raises Refused for a function that cannot be part of a program.
     """
@@ -138,7 +138,7 @@ class PureCall:
             self.read(q)
 
     def unknown(self, x: object) -> BaseException:
-        """What to raise for an argument whose value the program computes."""
+        """Return the error for an argument whose value the program computes."""
         name = name_of(self.f)
         if is_runtime_scalar(x):
             return stop(x, f"{name}()")
@@ -218,7 +218,7 @@ class PureCall:
             raise NeedsConcrete(f"{name_of(self.f)}() writes to an array in the loop")
 
     def adopt(self, out: object) -> None:
-        """What the function has made is known to nobody else."""
+        """Take ownership of the objects that the function has made: nothing else refers to them."""
         if isinstance(self.f, type) and type(out) is self.f:
             self.trace.make(out)
         if self.opaque or id(out) in self.seen or is_array(out):

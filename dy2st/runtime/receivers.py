@@ -1,4 +1,4 @@
-"""What a function reads only to append to it, and what it imports.
+"""Containers that a function reads only to append to them, and names that it imports.
 
 `self.log.append(x)` and `self.history["loss"].append(x)` depend neither on the elements of the list
 nor on the other items of the dict, which grow from call to call.

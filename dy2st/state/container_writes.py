@@ -144,7 +144,8 @@ def tail_of(trace: Trace, obj: object) -> TraceList:
 
 
 def check_readable(trace: Trace, obj: object) -> None:
-    """What was appended before a loop or branch cannot move into the list while that is tried."""
+    """Check that a list can be read: elements appended before a loop or branch cannot move into it
+    while that is traced tentatively."""
     if trace.tentative and trace.guards.tails[id(obj)][1].parts():
         raise AlsoRead(obj)
 
@@ -185,7 +186,7 @@ def from_outside(trace: Trace, x: object) -> bool:
 
 
 def final_stores(trace: Trace) -> Iterator[tuple[Location, object]]:
-    """What a call stores after the program ran, with the values of this trace."""
+    """Yield the stores that a call makes after the program ran, with the values of this trace."""
     stores = trace.frames[0].stores
     trace.guards.distinct({id(q.obj) for q in stores.values()} | trace.guards.tails.keys())
     whole = {id(q.obj) for q in stores.values() if isinstance(q, Contents)}

@@ -22,8 +22,9 @@ KINDS = (int, float)
 
 
 class DynamicNumbers:
-    """What one translated function has seen: `places` of attributes and items by key, and `leaves`,
-    numbers of arguments by position. Those in `pinned` are constants for good."""
+    """The dynamic numbers that calls of a function have shown: `places` of attributes and items by
+    key, and `leaves`, numbers of arguments by position. Those in `pinned` are constants for
+    good."""
 
     def __init__(self) -> None:
         self.places: set[Any] = set()
@@ -123,8 +124,8 @@ def held(trace: Trace, value: Any) -> Any:
 
 
 def keep_dynamic(trace: Trace, place: Location) -> object:
-    """What a place holds if a branch or a loop does not store into it: the program depends on it,
-    as if it were read."""
+    """Return the value of a place into which a branch or a loop may not store: the program depends
+    on it as if it were read."""
     value = place.get()
     moved = number_of(trace, place, value)
     if trace.guards is None or moved is not value or place.key in trace.objects.stored:

@@ -44,7 +44,7 @@ _IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_d
 
 @dataclass(frozen=True)
 class Read:
-    """What a guard is about: the user's name, the expression that reads it, the value it had."""
+    """The subject of a guard: the user's name, the expression that reads it, the value it had."""
 
     name: str
     expression: str
@@ -343,7 +343,7 @@ class Guards(ContainerGuards):
             self.layer(layer, [("attr", id(layer), name) for name in key[2]])
 
     def settings(self, layer: object, stored: Collection[tuple[object, ...]] = ()) -> None:
-        """What a method of Paddle's reads of a Layer whose class is the user's."""
+        """Guard the settings that methods of Paddle read of a Layer whose class is the user's."""
         own = frozenset(k[2] for k in stored if k[:2] == ("attr", id(layer)))
         if not is_foreign(type(layer)) and ("settings", id(layer), own) not in self.terms:
             tests = self._settings(layer, own)
@@ -475,7 +475,8 @@ def is_foreign(kind: type) -> bool:
 
 
 def is_setting(x: object) -> bool:
-    """What a Layer of Paddle keeps from its constructor: a constant, a function, a list of such."""
+    """Whether `x` is a setting that Layers of Paddle keep from their constructor: a constant, a
+    function or a list."""
     return is_constant(x) or isinstance(x, (types.FunctionType, types.BuiltinFunctionType, list))
 
 

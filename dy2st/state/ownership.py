@@ -110,7 +110,8 @@ def check_opaque(x: object) -> None:
 
 
 def referent(trace: Trace, reference: weakref.ReferenceType[object]) -> object:
-    """What a weak reference gives: a Layer, which lives as long as the programs that read it."""
+    """Return the referent of a weak reference: a Layer, which lives as long as programs that read
+    it."""
     found = reference()
     if not isinstance(found, (paddle.nn.Layer, Tensor)):
         check_opaque(reference)
@@ -167,7 +168,7 @@ def note_method(trace: Trace, layer: Any, method: types.MethodType) -> None:
 
 
 def note_members(trace: Trace, layer: object, name: str) -> None:
-    """What a dict of a Layer holds is read."""
+    """Note that the members in a dict of a Layer are read."""
     for held in (c for f in trace.frames for c in f.columns.values()):
         if name == "_buffers" and any(q is layer for q in held.layers):
             raise NeedsConcrete(f"stores {held.name} of Layers that are listed")
@@ -216,7 +217,8 @@ def note_attr(trace: Trace, obj: object, name: str, value: object, whole: bool =
 
 
 def note_class(trace: Trace, obj: object, name: str, whole: bool = True) -> None:
-    """What an object of the function has, or may get, from a class of the user."""
+    """Note the attribute that an object made by the function has, or may get, from a user's
+    class."""
     kind: type = type(obj)
     library = isinstance(obj, type) or package_of(kind) in LIBRARIES
     if library or name in getattr(obj, "__dict__", ()):

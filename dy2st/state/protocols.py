@@ -50,7 +50,7 @@ def users_method(x: object, name: str) -> types.FunctionType | None:
 
 
 def noted(x: object, name: str, found: T) -> T:
-    """What the class of `x` has under a name: the program depends on it."""
+    """Note that the program depends on an attribute of the class of `x`, and return it."""
     trace, kind = current(), type(x)
     if trace is not None and trace.guards is not None:
         trace.guards.special_method(kind, name, found)
@@ -66,8 +66,8 @@ def defined(x: object, name: str) -> object:
 
 
 def of_class(kind: type, name: str) -> object:
-    """What a user's class or its bases have under a name, or a class of Python that is converted
-    like them; None for what other libraries define."""
+    """Return an attribute of a user's class or its bases, or of a class of Python that is converted
+    like them; None for attributes that other libraries define."""
     for base in kind.__mro__:
         if name in vars(base):
             library = package_of(base) in LIBRARIES and base not in CONVERTED
@@ -155,8 +155,8 @@ def adopt_defaults(
 
 # ---------------------------------------------------------------- attributes and items
 def computed_by(obj: object, name: str) -> object:
-    """What a user's class has for an attribute that a function computes: a property or another
-    descriptor; None for attributes that are just there."""
+    """Return the descriptor of a user's class that computes an attribute, such as a property; None
+    for stored attributes."""
     found = descriptor_of(obj, name)
     return None if found is None else noted(obj, name, found)
 
@@ -266,7 +266,7 @@ def special(trace: Trace, obj: object, name: str, *args: object) -> tuple[object
 
 
 def iterable_of(trace: Trace, x: object) -> Any:
-    """What a `for` over a user's object runs over."""
+    """Return the iterable of a `for` over a user's object."""
     check_strong(x)
     found = special(trace, x, "__iter__")
     made = found[0] if found else x

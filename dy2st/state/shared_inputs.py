@@ -40,7 +40,8 @@ class Share:
 
 @dataclass(frozen=True)
 class Memory:
-    """What a base is: `n` elements, beginning `before` elements in front of the tensor `of`."""
+    """The storage of a base: `n` elements, beginning `before` elements in front of the tensor
+    `of`."""
 
     of: TracedInput
     before: int

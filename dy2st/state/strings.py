@@ -45,7 +45,7 @@ class Shown:
     spec: str = ""
 
     def described(self) -> str:
-        """What stands for the value where it is not known."""
+        """Return the placeholder for a value that is not known."""
         if isinstance(self.value, FakeTensor):
             return f"<{self.value._value.type}>"
         if is_int_or_float(self.value):

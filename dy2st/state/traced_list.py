@@ -323,7 +323,7 @@ class TraceList(list):
         return self._segment_item(trace, i)
 
     def _old(self, frames: list[Frame]) -> list[object]:
-        """What it held before the bodies and branches."""
+        """Return the elements from before the bodies and branches."""
         some = [f for f in frames if id(self) in f.appends and id(self) not in f.fills]
         raw = self.raw()
         return raw[: len(raw) - sum(len(f.appends[id(self)][1]) for f in some)]

@@ -312,7 +312,7 @@ def with_results(
 
 
 def checked(program: Program, frames: int) -> tuple[Require, ...]:
-    """What the function assumes of the length of a sequence."""
+    """Return the conditions of the function on the length of a sequence."""
     out = []
     for r in program.requires:
         at_0, at_1 = line(r.left - r.right, r.loc)
@@ -329,7 +329,8 @@ def checked(program: Program, frames: int) -> tuple[Require, ...]:
 
 
 def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[Require, ...]:
-    """What Python's divisions of sizes assume of the length of a sequence: nothing is left."""
+    """Return the conditions of Python's divisions of sizes on the length of a sequence: no
+    remainder."""
     out = {}
     for dim, by, loc in divided:
         at_0, at_1 = line(dim, loc)

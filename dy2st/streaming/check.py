@@ -20,7 +20,7 @@ from ir.types import Size
 
 @dataclass(frozen=True)
 class StreamCheck:
-    """What a comparison has found; true if nothing differs.
+    """The result of a comparison; true if nothing differs.
 
     chunks: the sizes of the chunks that were fed, a list for each time.
     output, frame, error: the result that differs first, its first frame that does, and by how much.

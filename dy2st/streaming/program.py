@@ -44,7 +44,7 @@ class Require:
 
 @dataclass(frozen=True)
 class Chunked:
-    """What a streaming program is besides its program.
+    """The properties of a streaming program besides its ops.
 
     chunk: frames in a call, None if any number.
     frames: frames in a unit.

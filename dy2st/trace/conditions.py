@@ -1,4 +1,4 @@
-"""What must hold of the sizes of a program."""
+"""Conditions on the sizes of a program."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from ir.types import Dim
 
 
 class Conditions(Home):
-    """What must hold of the sizes of a program: noted where Python has relied on it, checked when
-    the program is called, or by the program if one of its loops decides about it."""
+    """Conditions on the sizes of a program: noted where Python has relied on them, checked when the
+    program is called, or by the program if they depend on one of its loops."""
 
     frames: list[Frame]
 

@@ -61,7 +61,7 @@ class Inputs:
 
 @dataclass(eq=False)
 class ValueFacts:
-    """What is known of values.
+    """Facts about values.
 
     frame_of: the frame that defines a value. parent: the value that a view or the inner side of a
     const port shows. makers: the op of a view. placeholders: what a loop body has in place of a
@@ -226,7 +226,7 @@ class ConvertedCalls:
 
 
 class Home(Protocol):
-    """What numbers ask of the trace that they belong to."""
+    """The interface of a trace for the numbers that belong to it."""
 
     where: Callable[[], Loc]
     trying: int

@@ -172,7 +172,7 @@ def like(source: RuntimeScalar, value: Value) -> RuntimeScalar:
 
 
 def stop(n: RuntimeScalar, use: str) -> BaseException:
-    """What to raise where Python needs the number itself."""
+    """Return the error for a use that needs the number itself."""
     if not n.data:
         return NeedsConcrete(f"a number that the program computes is needed now ({use})", n.loops)
     name, call = user_name(n), n.home.values.hosted.get(n.value)
@@ -201,7 +201,7 @@ def host_number_needed(n: RuntimeScalar, name: str, call: str, use: str) -> Refu
 
 
 def attribute(n: Any, name: str) -> NoReturn:
-    """What a number of Python has under this name would need its value."""
+    """Raise for an attribute of Python numbers, which would need the value."""
     if hasattr(n.__class__, name) and not name.startswith("__"):
         raise stop(n, f".{name}")
     raise AttributeError(f"'{n.__class__.__name__}' object has no attribute '{name}'")

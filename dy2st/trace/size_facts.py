@@ -1,4 +1,4 @@
-"""What a trace knows of sizes: loop indices, counts of while loops, and named sizes."""
+"""Facts about the sizes of a trace: loop indices, counts of while loops, and named sizes."""
 
 from __future__ import annotations
 

@@ -288,7 +288,8 @@ class Trace(Conditions):
                 self.undo_log.note(functools.partial(frame.written.pop, root, None))
 
     def adopt(self, inner: Frame, written: dict[Value, Loc]) -> None:
-        """What a loop's body or a branch noted, required and wrote holds for this frame."""
+        """Take over the notes, conditions and writes of a loop's body or a branch into this
+        frame."""
         self.frame.notes += inner.notes
         self.frame.requires.update(inner.requires)
         for root, loc in written.items():

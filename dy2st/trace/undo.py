@@ -145,7 +145,7 @@ def plain_get(obj: object, name: str) -> object:
 
 
 class Location:
-    """What attributes and items have in common. Places of one `key` are the same place."""
+    """A place of the Python state that is read and stored; equal `key`s are the same place."""
 
     obj: Any
 

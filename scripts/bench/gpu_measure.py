@@ -141,7 +141,7 @@ def most(name: str, precision: str) -> float:
 
 # ---------------------------------------------------------------- parts
 def records(part: str, scale: Scale) -> Iterator[Record]:
-    """What a part finds: `right` is False for a wrong result."""
+    """Yield the results of a part; `right` is False for a wrong one."""
     kind, *words = part.split()
     yield from PARTS[kind](scale, *words)
 
@@ -251,7 +251,7 @@ def beside(scale: Scale, name: str, precision: str) -> Iterator[Record]:
 
 
 def sanitize(scale: Scale, tool: str) -> Iterator[Record]:
-    """What compute-sanitizer says of the programs at small sizes."""
+    """Run the programs at small sizes under compute-sanitizer; yield its findings."""
     path = shutil.which("compute-sanitizer")
     if path is None:
         yield {"found": "not installed"}

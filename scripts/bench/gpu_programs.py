@@ -221,7 +221,7 @@ def inputs(program: Program, sizes: Mapping[str, int]) -> list[np.ndarray]:
 
 
 def reference(program: Program, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """What the program computes with f64 in the place of f32, unless it must be exact."""
+    """Return the results with f64 in the place of f32, unless they must be exact."""
     if program.name in EXACT:
         return list(ir.evaluate(program, [a.copy() for a in arrays])[0])
     wide = ir.verify(ir.parse(str(program).replace("f32", "f64")))

@@ -26,7 +26,7 @@ def too_slow(*args: Any) -> None:
 
 
 def outcome(p: Program, seed: int, named: bool, options: Any) -> tuple[str, str]:
-    """What became of a program, and the message of the error."""
+    """Return the outcome of a program, and the message of its error."""
     signal.alarm(options.limit)
     try:
         return (gradients if options.gradients else compare)(p, str(seed), named), ""
@@ -49,7 +49,7 @@ def smallest(p: Program, kind: str, message: str, seed: int, named: bool, option
 
 
 def words(message: str) -> str:
-    """What the differences of a kind have in common."""
+    """Return a key that differences of one kind share."""
     lines = [q for q in message.splitlines() if q.startswith("call")] or message.splitlines()
     return "".join(q for q in (lines[0] if lines else "") if q.isalpha())[:40]
 

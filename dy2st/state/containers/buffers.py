@@ -82,7 +82,8 @@ def is_data(x: Any) -> bool:
 
 
 def wanted_for(trace: Trace, target: Any) -> Wanted | None:
-    """What tensors a list would need; None if it is empty or holds Python values."""
+    """Return the types of the buffers that a list would need; None if it is empty or holds Python
+    values."""
     parts = target.raw()
     if not parts:
         return None

@@ -221,8 +221,8 @@ def check_stored(trace: Trace, obj: object, name: str) -> None:
 
 # ---------------------------------------------------------------- after the loop
 def check_own(trace: Trace, frame: Frame, leaving: Sequence[object]) -> None:
-    """What a Layer keeps is made by its iteration and leaves it under no other name: it is a copy
-    of the loop's. `leaving`: the storages of all that leaves."""
+    """Check that the tensors that Layers keep are made by their iteration and leave it under no
+    other name: they are copies of the loop's. `leaving`: the storages of all tensors that leave."""
     for column in frame.columns.values():
         for q in frame.appends.get(id(column.items), (None, []))[1]:
             if not isinstance(q, Tensor):

@@ -62,7 +62,7 @@ class Either:
         return make(trace, trace.emit("where", parts, {}), self.test, x.number, x.tensor)
 
     def alternatives(self) -> tuple[Any, Any, Any]:
-        """What it is made of."""
+        """Return the test, the number and the tensor."""
         return self.test, self.number, self.tensor
 
     def each(self, use: Callable[[Any], object]) -> Any:

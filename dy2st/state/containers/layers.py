@@ -80,7 +80,7 @@ def fields_of(layer: object) -> dict[str, Any]:
 
 
 def kind_of_part(x: object) -> object:
-    """What tensors of one structure have in common."""
+    """Return a key that is equal for parts of one structure: the type of a tensor."""
     if not isinstance(x, Tensor):
         return type(x)
     shape = x._value.type.shape if isinstance(x, FakeTensor) else tuple(x.shape)

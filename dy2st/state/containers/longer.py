@@ -108,7 +108,7 @@ class Longer(TraceList):
         return self.own()
 
     def own(self) -> list[Any]:
-        """What the C storage holds."""
+        """Return the contents of the C storage."""
         return super().raw()
 
     def unfold(self) -> None:
@@ -368,8 +368,8 @@ class Replaced:
 def stand_in(
     trace: Trace, x: Any, frame: Frame, known: dict[Any, Any], path: tuple[Any, ...]
 ) -> Longer:
-    """What iterations begin with in place of `x`: the object of the trace before, if there is
-    one, of which that has learned."""
+    """Return the stand-in with which iterations begin in place of `x`: the object of the previous
+    trace, if there is one, with the facts learned about it."""
     kind = LongerTuple if isinstance(x, tuple) or getattr(x, "kind", list) is tuple else Longer
     with trace.outside():
         made = x.extended(trace, [], []) if isinstance(x, Longer) else None

@@ -159,7 +159,7 @@ def recorded(x: Any, loop: Loop) -> object:
 
 
 def unpacked(trace: Trace, x: object) -> object:
-    """What the function sees of an element."""
+    """Return an element as the function sees it."""
     if not holds_record(x):
         return x
     parts = [unpacked(trace, q) for q in x]

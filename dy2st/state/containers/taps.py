@@ -112,7 +112,7 @@ def port(trace: Trace, target: Any, frame: Frame, back: int) -> TapPort:
 
 
 def appended(frame: Frame, target: object) -> list[Any]:
-    """What the body has appended so far."""
+    """Return the elements that the body has appended so far."""
     return frame.appends[id(target)][1] if id(target) in frame.appends else []
 
 

@@ -89,7 +89,7 @@ class Terms(dict[Key, str]):
 
     @contextmanager
     def whole(self, key: Key) -> Iterator[None]:
-        """What is read inside are parts of a container."""
+        """Note the reads inside of the `with` statement as parts of a container."""
         found = self.parts[key] = set()
         self.open.append(found)
         try:
