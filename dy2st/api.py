@@ -109,7 +109,7 @@ class StaticFunction:
             if (elsewhere := modes.within_paddles_program()) is not None:
                 raise elsewhere from None
             error = error if signature is None else cache.ended(entry, signature, error)
-            raise for_user(error, [q.errors for q in cache.reasons])  # noqa: B904
+            raise for_user(error)  # noqa: B904
 
     def __deepcopy__(self, memo: dict[int, object]) -> StaticFunction:
         """A copy of the function (a bound one with its object), without its translations."""

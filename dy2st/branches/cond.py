@@ -159,7 +159,7 @@ def fail(
     ok = number.negate(test) if yes.failed is not None else test
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
     site = endings.site(trace, branch, holds_values(error))
-    if not site:
+    if not site and trace.endings.ahead is None:
         endings.check_attributes(error)
     shows = shows_values(text_of(error)) and not (site and branch.written)
     if acts(branch) or shows:
@@ -209,7 +209,10 @@ def report(trace: Trace, error: Exception, ok: Any, site: int, text: str, shown:
     """The program raises this error unless `ok`: the nearest builtin class, with the name of the
     user's class in the message. `site`, `shown`: `check`."""
     kind = next(k for k in type(error).__mro__ if getattr(builtins, k.__name__, None) is k)
-    trace.endings.errors[kind.__name__, type(error).__name__] = error
+    if not site and trace.endings.ahead is None and (vars(error) or len(error.args) > 1):
+        trace.endings.paths.append(None)
+        site = len(trace.endings.paths)
+    trace.endings.errors[site or (kind.__name__, type(error).__name__)] = error
     text = text if kind is type(error) else f"{type(error).__name__}: {text}"
     number.check(trace, ok.value, kind.__name__, text, shown=shown, site=site)
 

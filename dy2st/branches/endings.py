@@ -100,7 +100,7 @@ def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
     shows, random = draws(program.ops, {"host", "print"}), draws(program.ops, RANDOM)
     generators = repeated(program.ops)
     if generators is None and any(
-        not isinstance(q, tuple) and q.needed for q in trace.endings.paths
+        not isinstance(q, tuple) and q is not None and q.needed for q in trace.endings.paths
     ):
         for error in trace.endings.errors.values():
             check_attributes(error)
@@ -108,7 +108,7 @@ def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
     def final(path: Any) -> Any:
         if isinstance(path, tuple):
             return path
-        if generators is None or not (path.needed or changes):
+        if path is None or generators is None or not (path.needed or changes):
             return None
         again = random or shows or isinstance(path, Rerun)
         return Rerun(True, random, generators, shows) if again else path

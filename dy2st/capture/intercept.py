@@ -25,6 +25,7 @@ from paddle.base import core
 from paddle.base.layer_helper_base import LayerHelperBase
 from paddle.nn.layer.layers import Layer
 
+from dy2st.capture import layer_methods
 from dy2st.capture.adapters import ADAPTERS, in_place_shape
 from dy2st.capture.adapters.complex import COMPLEX
 from dy2st.capture.detached_writes import write
@@ -33,13 +34,10 @@ from dy2st.capture.foreign.host import patched_draws, refusing
 from dy2st.capture.gradients import partial_grad
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor
-from dy2st.state.containers.layers import class_of, originals
-from dy2st.state.guards import HOLDERS
 from dy2st.trace.emitter import QUIET, Emitter
-from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import current
-from dy2st.trace.undo import Attr
 from ir.opdef import broadcast, collecting
 
 EAGER = {n: getattr(core.eager.ops, n) for n in dir(core.eager.ops) if not n.startswith("__")}
@@ -54,10 +52,6 @@ LEGACY = {
 #: calls of complex tensors that have one in place
 WRITTEN = ("add", "subtract", "multiply", "divide", "scale")
 RESHAPED = ("reshape_", "squeeze_", "unsqueeze_", "transpose_", "flatten_")
-#: layers of Paddle that bring the name of their data format into one form at every call
-BATCH_NORMS = tuple(
-    getattr(paddle.nn, n) for n in ("BatchNorm1D", "BatchNorm2D", "BatchNorm3D", "SyncBatchNorm")
-)
 _LOCK = threading.RLock()
 _USERS = 0
 _PATCHED: list[Patch | Bindings] = []
@@ -147,67 +141,6 @@ def _property(getter: Callable[..., object], held: property) -> object:
         return held.__get__(self) if current() is None else getter(self)
 
     return property(get, getattr(held, "__set__", None))
-
-
-def _layer_getattr(original: Callable[..., object]) -> Callable[..., object]:
-    """Parameters and buffers are remembered with the place where they were found."""
-
-    def call(layer: object, name: str) -> object:
-        found = original(layer, name)
-        trace = current()
-        watched = isinstance(found, (Tensor, *HOLDERS)) and not isinstance(found, FakeTensor)
-        if trace is not None and watched and id(layer) not in trace.objects.picked:
-            if trace.guards is not None and Attr(layer, name).key not in trace.objects.stored:
-                trace.guards.attr(layer, name, found)
-        return found
-
-    return call
-
-
-def _layer_call(original: Callable[..., object]) -> Callable[..., object]:
-    """A Layer that Paddle's own code calls (in a Sequential, say) is converted, too."""
-
-    def call(layer: object, *args: object, **kwargs: object) -> object:
-        trace = current()
-        if trace is None:
-            return original(layer, *args, **kwargs)
-        return trace.hooks.call_layer(layer, *args, **kwargs)
-
-    return call
-
-
-def _default_dtype(original: Any) -> object:
-    """The program depends on the element type of tensors for which none is given."""
-
-    def call(kind: object) -> object:
-        found, trace = original.__func__(kind), current()
-        if trace is not None and trace.guards is not None:
-            trace.guards.default_dtype(kind, found)
-        return found
-
-    return classmethod(call)
-
-
-def _layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
-    """Stores by code that is not converted go through the journal, too. A Layer that has no
-    attributes is one that the function makes: nobody outside knows it."""
-
-    def call(layer: object, name: str, value: object) -> None:
-        trace = current()
-        if trace is not None and not vars(layer) and trace.home(layer) is None:
-            trace.make(layer)
-        if trace is None:
-            original(layer, name, value)
-        elif name == "_data_format" and class_of(layer) in BATCH_NORMS:
-            original(layer, name, value)
-            for q in originals(trace, layer):
-                original(q, name, value)
-                if trace.guards is not None:
-                    trace.guards.again(q)
-        else:
-            trace.store(Attr(layer, name), value)
-
-    return call
 
 
 #: what Python wants to be told of a class whose attributes have changed otherwise than by `setattr`
@@ -398,10 +331,12 @@ def _patches() -> list[Patch | Bindings]:
             *[_patch(legacy, n, functools.partial(_legacy, q)) for n, q in LEGACY.items()],
             *[_patch(Tensor, n, functools.partial(_method, n, q)) for n, q in METHODS.items()],
             *[_patch(Tensor, n, functools.partial(_property, q)) for n, q in PROPERTIES.items()],
-            _patch(Layer, "__getattr__", _layer_getattr),
-            _patch(Layer, "__setattr__", _layer_setattr),
-            _patch(LayerHelperBase, "get_default_dtype", _default_dtype),
-            _patch(Layer, "__call__", _layer_call),
+            _patch(Layer, "__getattr__", layer_methods.layer_getattr),
+            _patch(Layer, "__setattr__", layer_methods.layer_setattr),
+            _patch(Layer, "register_buffer", layer_methods.register_buffer),
+            _patch(LayerHelperBase, "get_default_dtype", layer_methods.default_dtype),
+            _patch(Layer, "__call__", layer_methods.layer_call),
+            _patch(paddle.distribution.Distribution, "_to_tensor", layer_methods.parameters_of),
             _patch(core.eager, "run_partial_grad", _partial_grad),
             *[_patch(module, name, refusing) for module, name in patched_draws()],
             *[_patch(module, "to_tensor", _to_tensor) for module in (paddle, creation)],

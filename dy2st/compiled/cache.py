@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.endings import EARLY, Again, Path, Rerun, Unrolled, as_raised
 from dy2st.compiled.entry import MISS, Entry
+from dy2st.compiled.errors import users_error
 from dy2st.compiled.kernels import CPU, Device
 from dy2st.compiled.reasons import (
     Case,
@@ -31,6 +32,7 @@ from dy2st.compiled.reasons import (
 from dy2st.compiled.translate import translate
 from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.signature import Signature
+from dy2st.state.strings import is_lazy
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.user_stack import is_internal, user_loc
 from ir import SourceError
@@ -133,10 +135,11 @@ class Cache:
 
     # ------------------------------------------------------------ calls that end in an error
     def ended(self, entry: Entry | None, signature: Signature, error: Exception) -> Exception:
-        """The error of a call of `entry`, or of a translation, which has changed nothing: all is as
-        eager leaves it afterwards."""
+        """The error of a call of `entry`, or of a translation, which has changed nothing: of the
+        user's class, and all is as eager leaves it afterwards."""
         site = vars(error).pop("site", 0)
         entry = None if site == EARLY else entry
+        error = error if entry is None else users_error(error, entry.errors, site)
         if not site or entry is not None and entry.executable.donated:
             return error
         again = Again() if entry is None or entry.again is None else entry.again
@@ -158,7 +161,8 @@ class Cache:
                 return other
             if isinstance(path, Unrolled) and made is not None:
                 return self.ended(made, signature, other)
-            return error if entry is not None or isinstance(other, SourceError) else other
+            known = entry is not None or isinstance(other, SourceError)
+            return error if known and not any(map(is_lazy, vars(error).values())) else other
 
     def rerun(self, signature: Signature, error: Exception) -> Exception:
         """The error of eager, which runs the call that has failed and changed nothing."""

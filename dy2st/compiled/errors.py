@@ -14,17 +14,17 @@ from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file, raise
 from ir import Loc, SourceError
 from ir.analysis.alias import AliasError
 
-#: errors of the user's classes that data may raise, by the builtin class and the class's name
-UsersErrors: TypeAlias = Mapping[tuple[str, str], Exception]
+#: errors that data may raise, by their number (`site`), or else by the builtin class and the name
+#: of the user's class
+UsersErrors: TypeAlias = Mapping[int | tuple[str, str], Exception]
 
 
-def for_user(error: Exception, users: Iterable[UsersErrors] = ()) -> Exception:
-    """An error for the user: of the user's class, and without the frames of dy2st in its traceback;
-    that of a refusal ends in the user's code.
+def for_user(error: Exception) -> Exception:
+    """An error for the user, without the frames of dy2st in its traceback; that of a refusal ends
+    in the user's code.
 
     A defect of dy2st keeps its frames, and with DY2ST_DEBUG=1 every error does.
     """
-    error = users_error(error, users)
     if os.environ.get("DY2ST_DEBUG", "") == "1" or is_internal(error):
         return error
     frames = list(frames_of(error.__traceback__))
@@ -50,14 +50,14 @@ def written_anew(args: tuple[object, ...]) -> bool:
     return any(map(is_lazy, args)) or len(args) == 1 and isinstance(args[0], str)
 
 
-def users_error(error: Exception, users: Iterable[UsersErrors]) -> Exception:
+def users_error(error: Exception, users: UsersErrors, site: int = 0) -> Exception:
     """Return the user's own error for one that a check of the program raises: that one is of a
     builtin class, and its text begins with the name of the user's class."""
     name, _, text = str(error).partition(": ")
-    key = (type(error).__name__, name)
-    found = next((q[key] for q in users if key in q), None)
+    found = users.get(site) or users.get((type(error).__name__, name))
     if found is None:
         return error
+    text = str(error) if type(found) is type(error) else text
     new = type(found).__new__(type(found))
     new.__dict__.update(vars(found))
     new.args = (text,) if written_anew(found.args) else found.args

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import abc
+import types
+import typing
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import paddle
@@ -12,12 +15,14 @@ from dy2st.state.arrays import is_array
 from dy2st.state.containers.either import Either, refused
 from dy2st.state.containers.layers import class_of
 from dy2st.state.containers.lookup import OneOf
-from dy2st.state.ownership import is_users_object, made_here
+from dy2st.state.guards import Guards
+from dy2st.state.ownership import is_users_object, made_here, note_class
+from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import current
+from dy2st.trace.trace import Trace, current
 
 
 def settled(x: object) -> Any:
@@ -46,11 +51,89 @@ def type_(x: object, *rest: object) -> object:
     return x.kind if isinstance(x, TraceList) else class_of(x)
 
 
-def isinstance_(x: object, kinds: Any) -> object:
+def isinstance_(x: object, kinds: object) -> object:
     if type(x) is Either:
         return x.each(lambda q: isinstance_(q, kinds))
     x = settled(x)
-    return issubclass(x.kind, kinds) if isinstance(x, TraceList) else isinstance(x, kinds)
+    return any(is_instance(x, kind) for kind in classes(kinds))
+
+
+def issubclass_(kind: type, bases: object) -> bool:
+    return any(is_subclass(kind, base) for base in classes(bases))
+
+
+def classes(kinds: object) -> Iterator[type]:
+    """The classes of a tuple or union."""
+    union = isinstance(kinds, types.UnionType) or typing.get_origin(kinds) is typing.Union
+    parts = typing.get_args(kinds) if union else kinds
+    if not isinstance(parts, tuple):
+        yield kinds  # type: ignore[misc]
+        return
+    for part in parts:
+        yield from classes(part)
+
+
+def is_instance(x: object, kind: type) -> bool:
+    """`isinstance` of one class, which may have its own way of telling, or may be told later."""
+    if isinstance(x, TraceList):
+        return is_subclass(x.kind, kind)
+    trace, check = current(), users_method(kind, "__instancecheck__")
+    if trace is None:
+        return isinstance(x, kind)
+    if check is not None:
+        return type(x) is kind or bool(trace.hooks.call(check)(kind, x))
+    if isinstance(kind, abc.ABCMeta):
+        own = paddle.Tensor if isinstance(x, FakeTensor) else x.__class__
+        note_registered(trace.guards, own, kind)
+    if getattr(kind, "_is_runtime_protocol", False) and is_users_object(x):
+        note_protocol(trace, x, kind)
+    return isinstance(x, kind)
+
+
+def is_subclass(kind: type, base: type) -> bool:
+    """`issubclass` of one class."""
+    trace, check = current(), users_method(base, "__subclasscheck__")
+    if trace is not None and check is not None:
+        return bool(trace.hooks.call(check)(base, kind))
+    if trace is not None and isinstance(base, abc.ABCMeta) and isinstance(kind, type):
+        note_registered(trace.guards, kind, base)
+    return issubclass(kind, base)
+
+
+def note_registered(guards: Guards, kind: type, base: type) -> None:
+    """Whether a class is below an abstract one, with which it may be registered later; Python's
+    token changes with every registration."""
+    known: dict[tuple[type, type], bool] = guards.names.setdefault("abstract", {})
+    try:
+        known[kind, base] = issubclass(kind, base)
+    except TypeError:  # a protocol with attributes: `note_protocol`
+        return
+    if ("abstract",) not in guards.terms:
+        guards.names.update(token=abc.get_cache_token, same_bases=same_bases)
+        now = abc.get_cache_token()
+        guards.terms["abstract",] = f"(token() == {now} or same_bases(abstract))"
+        guards.note(("abstract",), "a class has been registered with an abstract one")
+
+
+def same_bases(known: dict[tuple[type, type], bool]) -> bool:
+    """Whether `issubclass` gives for each pair of classes what it gave before."""
+    return all(issubclass(kind, base) is found for (kind, base), found in known.items())
+
+
+def note_protocol(trace: Trace, x: object, kind: type) -> None:
+    """Whether an object belongs to a protocol follows from the names of its attributes."""
+    for name in typing._get_protocol_attrs(kind):  # type: ignore[attr-defined]
+        if made_here(trace, x):
+            note_class(trace, x, name, whole=False)
+        elif ("attr", id(x), name) not in trace.objects.stored:
+            note_presence(trace.guards, x, name)
+
+
+def note_presence(guards: Guards, obj: object, name: str) -> None:
+    """Whether an object has an attribute, whatever it is."""
+    found = hasattr(obj, name)
+    guards.terms["has", id(obj), name] = f"hasattr({guards.ref(obj)}, {name!r}) is {found}"
+    guards.note(("has", id(obj), name), f"{guards.name(obj)}.{name} is new or gone")
 
 
 def callable_(x: object) -> bool:
@@ -63,5 +146,6 @@ def callable_(x: object) -> bool:
 KINDS: dict[int, Callable[..., object]] = {
     id(type): type_,
     id(isinstance): isinstance_,
+    id(issubclass): issubclass_,
     id(callable): callable_,
 }

@@ -256,8 +256,9 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
 def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     owner = f.__self__
     check_opaque(owner)
-    held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS and not made_here(trace, owner)
-    if isinstance(owner, Layer) and f.__name__ in REGISTRATION or held:
+    registers = isinstance(owner, Layer) and f.__name__ in REGISTRATION
+    held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS
+    if (registers or held) and not made_here(trace, owner):
         raise refuse(
             f"{type(owner).__name__}.{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
@@ -333,6 +334,8 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
         return cached_call(f, functools.partial(guarded_call, trace, f))
     if isinstance(f, (operator.attrgetter, operator.methodcaller)):
         return functools.partial(attributes, trace, f)
+    if isinstance(f, types.BuiltinMethodType) and f.__name__ == "__new__":
+        return made(trace, unconverted(trace, f))
     if isinstance(f, types.BuiltinMethodType) and type(owner) is str:
         return running_through(str_method(f, owner))
     if isinstance(f, operator.itemgetter):
@@ -401,11 +404,12 @@ def container_method(trace: Trace, f: Any, owner: object) -> Callable[..., objec
 def made(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """A function that makes a container."""
 
-    def make(*args: object) -> object:
-        out = f(*args)
+    def make(*args: object, **kwargs: object) -> object:
+        out = f(*args, **kwargs)
         if type(out) is list:
             return TraceList(out)
-        trace.make(out)
+        if package_of(type(out)) not in LIBRARIES or kind_of(out) is not None:
+            trace.make(out)
         return out
 
     return make

@@ -76,7 +76,11 @@ def is_generated(function: types.FunctionType) -> bool:
 def generated_call(
     trace: Trace, function: types.FunctionType, self: object, *args: object, **kwargs: object
 ) -> object:
-    """A method that `dataclasses` has written: it reads attributes, and calls what it is given."""
+    """A method that `dataclasses` or `namedtuple` has written: it reads attributes, and calls what
+    it is given."""
+    if function.__name__ == "__new__" and isinstance(self, type) and issubclass(self, tuple):
+        trace.guards.function(function)
+        return function(self, *args, **kwargs)
     if not dataclasses.is_dataclass(self):
         raise refuse(
             f"the source of '{function.__qualname__}' is not available.",

@@ -28,12 +28,14 @@ from ir.types import DTYPES, DType
 ROWS = {
     "add": "add", "sub": "subtract", "mul": "multiply", "truediv": "divide", "eq": "equal",
     "ne": "not_equal", "lt": "less_than", "le": "less_equal", "gt": "greater_than",
-    "ge": "greater_equal", "pow": "pow",
+    "ge": "greater_equal", "pow": "pow", "floordiv": "floor_divide", "mod": "remainder",
 }  # fmt: skip
+#: those of which integers have their own way: NumPy's quotients by zero are zero
+WHOLE = ("floordiv", "mod")
 UFUNCS = {
     np.add: "add", np.subtract: "sub", np.multiply: "mul", np.true_divide: "truediv",
     np.equal: "eq", np.not_equal: "ne", np.less: "lt", np.less_equal: "le", np.greater: "gt",
-    np.greater_equal: "ge", np.power: "pow",
+    np.greater_equal: "ge", np.power: "pow", np.floor_divide: "floordiv", np.remainder: "mod",
 }  # fmt: skip
 REMEDY = "Make it a tensor, `paddle.to_tensor(a)`, and compute with tensors."
 
@@ -180,14 +182,19 @@ class FakeArray:
         left, right = pair if reverse else pair[::-1]
         with np.errstate(all="ignore"):
             out = getattr(operator, name)(left, right).dtype
-        if name == "pow" and out.kind != "f":
-            raise _refused("the operator pow with integers")
+        if name == "pow" and out.kind != "f" or name in WHOLE and out.kind not in "iu":
+            of = "integers" if name == "pow" else f"{out}"
+            raise _refused(f"the operator {name} with {of}")
         wide = np.result_type(left, right) if out == np.bool_ else out
         e = Emitter(_tracing())
         mine = _cast(self.fake, wide)
         theirs = e.scalar(other, element_type(wide)) if weak else _cast(_tensor(other), wide)
         x, y = (theirs, mine) if reverse else (mine, theirs)
+        none = e.equal(y, e.scalar(0, element_type(wide))) if name in WHOLE else None
+        y = y if none is None else e.where(none, e.scalar(1, element_type(wide)), y)
         found = getattr(e, ROWS[name])(x, y)
+        if none is not None:
+            found = e.where(none, e.scalar(0, element_type(wide)), found)
         return self._like(found) if found.ndim else self._element(found)
 
     def _changed(self, name: str, other: object) -> object:
@@ -320,12 +327,12 @@ for _name in REDUCTIONS:
 METHODS: dict[Any, str] = {
     getattr(np, q): q for q in (*REDUCTIONS, "copy", "ravel", "reshape", "transpose")
 }
-for _name in "floordiv mod divmod matmul and or xor lshift rshift invert".split():
+for _name in "divmod matmul and or xor lshift rshift invert".split():
     for _form in ("", "r", "i"):
         setattr(FakeArray, f"__{_form}{_name}__", _other(_name))
 for _name in ROWS:
     setattr(FakeArray, f"__{_name}__", _operator(_name, False))
-for _name in ("add", "sub", "mul", "truediv", "pow"):
+for _name in ("add", "sub", "mul", "truediv", "pow", *WHOLE):
     setattr(FakeArray, f"__r{_name}__", _operator(_name, True))
     setattr(FakeArray, f"__i{_name}__", _in_place(_name))
 

@@ -147,7 +147,7 @@ def hold_dynamic(trace: Trace, place: Location) -> bool:
         return False
     trace.guards.meet(place.obj)
     trace.guards.terms.late.add(place.key)
-    trace.undo_log.note(place.snapshot())
+    trace.guards.restores.append(place.snapshot())  # not in the log: a branch that is undone stays
     place.put(n)
     return True
 

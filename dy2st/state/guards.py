@@ -39,6 +39,8 @@ HOLDERS = (
     paddle.nn.LayerList, paddle.nn.LayerDict, paddle.nn.Sequential,
     paddle.nn.ParameterList, paddle.nn.ParameterDict,
 )  # fmt: skip
+#: where what replaces functions of Paddle is defined
+INTERCEPTION = ("dy2st.capture.intercept", "dy2st.capture.layer_methods")
 _IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_dynamic_mode"))
 
 
@@ -466,7 +468,7 @@ class Guards(ContainerGuards):
 
 def is_intercepted(function: object) -> bool:
     """Whether it stands for a function of Paddle's while functions are traced."""
-    return getattr(function, "__module__", None) == "dy2st.capture.intercept"
+    return getattr(function, "__module__", None) in INTERCEPTION
 
 
 def is_foreign(kind: type) -> bool:

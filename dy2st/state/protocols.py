@@ -34,8 +34,6 @@ from dy2st.trace.undo import MISSING, Attr, Item, plain_get
 
 _DYNAMIC = "<string>"
 T = TypeVar("T")
-#: classes whose objects C code fills when it makes them
-FILLED = (tuple, str, bytes, int, float, frozenset, list, dict, set, BaseException, paddle.nn.Layer)
 #: classes of Python whose methods are converted like those of the user
 CONVERTED = frozenset(
     {collections.UserList, collections.UserDict, collections.ChainMap}
@@ -90,29 +88,38 @@ def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> ob
             "It may give an object that was there before, or keep the one that it makes.",
             "Make the object outside of the translated function.",
         )
-    if isinstance(of_class(kind, "__new__"), staticmethod) and not issubclass(kind, FILLED):
+    for maker in (kind.__new__, init):
+        if isinstance(maker, types.FunctionType) and not is_written(maker):
+            trace.guards.function(maker)
+    if isinstance(of_class(kind, "__new__"), staticmethod) and is_written(kind.__new__):
         found = trace.hooks.call(kind.__new__)(kind, *args, **kwargs)
         if isinstance(found, kind) and isinstance(init, types.FunctionType):
             trace.hooks.call(noted(found, "__init__", init))(found, *args, **kwargs)
         return found
-    plain = type(kind).__call__ is type.__call__ and kind.__new__ is object.__new__
-    layer = issubclass(kind, paddle.nn.Layer)
-    written = isinstance(init, types.FunctionType) and init.__code__.co_filename != _DYNAMIC
-    known = written or dataclasses.is_dataclass(kind)
-    if not plain or layer or not known or not isinstance(init, types.FunctionType):
+    plain = type(kind).__call__ is type.__call__ and not own
+    known = is_written(init) or dataclasses.is_dataclass(kind)
+    if not plain or not known or not isinstance(init, types.FunctionType):
         made: object = kind(*args, **kwargs)
         trace.make(made)
         if dataclasses.is_dataclass(made):
             adopt_defaults(trace, made, args, kwargs)
         return made
-    made = object.__new__(kind)
+    plain = kind.__new__ is object.__new__
+    made = object.__new__(kind) if plain else kind.__new__(kind, *args, **kwargs)
     trace.make(made)
-    if written:
-        trace.hooks.call(noted(made, "__init__", init))(made, *args, **kwargs)
+    init = noted(made, "__init__", init)
+    if is_written(init):
+        trace.hooks.call(init)(made, *args, **kwargs)
     else:  # `dataclasses` has written it; it calls `__post_init__`, which is converted
         init(made, *args, **kwargs)
         adopt_defaults(trace, made, args, kwargs)
     return made
+
+
+def is_written(f: object) -> bool:
+    """Whether a constructor is a function with a source: not one that Python has, or that
+    `dataclasses` or `namedtuple` has made."""
+    return isinstance(f, types.FunctionType) and f.__code__.co_filename != _DYNAMIC
 
 
 def new_object(kind: type, *args: object, **kwargs: object) -> object:

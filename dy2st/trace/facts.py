@@ -127,11 +127,12 @@ class Doubt:
 
 @dataclass(eq=False)
 class Endings:
-    """errors: those that data may raise, by their builtin class and their own. paths: those raised
-    after the function has changed something, as the conditions that lead to each. ahead: in a trace
+    """errors: those that data may raise, by their number in `paths`, or else by their builtin class
+    and their own. paths: of those raised after the function has changed something, the conditions
+    that lead to each; None for others that hold more than a text. ahead: in a trace
     that ends in an error, the conditions on the way there that are still to come."""
 
-    errors: dict[tuple[str, str], Exception] = field(default_factory=dict)
+    errors: dict[int | tuple[str, str], Exception] = field(default_factory=dict)
     paths: list[Any] = field(default_factory=list)
     ahead: list[tuple[int, bool]] | None = None
 

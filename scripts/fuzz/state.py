@@ -36,6 +36,10 @@ def run(seed: int, options: Any, seen: Counter[str]) -> None:
         seen[f"refused: {e.message.split(chr(10))[0][:90]}"] += 1
         if options.refusals:
             print(f"seed {seed}: {e}", flush=True)
+    except dy2st.Dy2stError as e:  # a result without a gradient, which is refused by `backward`
+        seen["refused in backward"] += 1
+        if options.refusals:
+            print(f"seed {seed}: {e}", flush=True)
     except Exception as e:
         seen["DIFFERENT"] += 1
         print(f"seed {seed}: {type(e).__name__}: {str(e)[:500]}", flush=True)

@@ -129,6 +129,36 @@ def test_the_type_is_that_of_eager(f):
         assert not any(name in str(caught.value) for name in names)
 
 
+RATE = 1.0
+
+
+class Coded(Exception):
+    def __init__(self, text, code):
+        super().__init__(text, code)
+        self.code = code * RATE
+
+
+def one_of_two(x):
+    if x.sum() > 3:
+        raise Coded("large", 1)
+    if x.sum() < 0:
+        raise Coded("small", 2)
+    if x.sum() == 0:
+        raise ValueError("zero", 3)
+    return x
+
+
+def test_each_error_of_a_class_has_its_own_arguments_and_attributes(monkeypatch):
+    static = dy2st.to_static(one_of_two)
+    for rate in (1.0, 2.0, 3.0):
+        monkeypatch.setattr("tests.dy2st.test_error_types.RATE", rate)
+        for scale in (0.1, 1.0, -1.0, 0.0):
+            want, have = check.outcome(one_of_two, [X * scale]), check.outcome(static, [X * scale])
+            if scale != 0.1:
+                assert type(have) is type(want) and have.args == want.args
+                assert getattr(have, "code", None) == getattr(want, "code", None)
+
+
 @pytest.mark.parametrize("f", [checks_shape, list_index, missing_attribute, called, inner])
 def test_messages_are_those_of_eager(f):
     want, have = check.outcome(f, [X]), check.outcome(dy2st.to_static(f), [X])

@@ -402,3 +402,25 @@ def test_accuracy(k):
     for seed in range(3):
         x = check.data(3, 4, seed=seed)
         check.same(dy2st.to_static(f)(x), f(x))
+
+
+# ---------------------------------------------------------------- made inside of a function
+def features(x):
+    return paddle.audio.features.MelSpectrogram(sr=16000, n_fft=32, n_mels=4)(x)
+
+
+def test_a_layer_with_buffers_that_the_function_makes():
+    check.parity(features, lambda: [paddle.rand([1, 128])])
+
+
+def priors(x):
+    normal, unit = paddle.distribution.Normal(x, x + 1), paddle.distribution.Normal(0.0, 1.0)
+    uniform = paddle.distribution.Uniform([0.0, -1.0], 2.0)
+    return (
+        paddle.distribution.kl_divergence(normal, unit), unit.entropy(), unit.log_prob(x),
+        uniform.log_prob(x), uniform.low,
+    )  # fmt: skip
+
+
+def test_distributions_of_numbers():
+    check.parity(priors, lambda: [paddle.rand([3, 2])])

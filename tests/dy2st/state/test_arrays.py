@@ -70,6 +70,15 @@ def functions_that_are_methods(x):
 
 
 @case(EXACT)
+def whole_quotients(x):
+    a = as_array(x).astype("int64") - 2
+    with np.errstate(all="ignore"):  # a quotient by zero is zero
+        found = 12 // a, a // 5, a % 3, 7 % a, np.floor_divide(a, -2), (a * a + 1) // a
+    a //= 2
+    return *found, a, x.shape[0] // a[0]
+
+
+@case(EXACT)
 def with_tensors(x):
     a = as_array(x)
     y = x.astype("float32")
@@ -207,7 +216,7 @@ def other_methods(x):
 
 @case(REFUSED)
 def other_operators(x):
-    """the operator floordiv of an array"""
+    """the operator floordiv with float64 of an array"""
     return as_array(x) // 2
 
 

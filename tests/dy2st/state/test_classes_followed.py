@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import linecache
 import sys
@@ -197,3 +198,76 @@ def test_a_layer_that_the_function_makes(monkeypatch):
     check.same(static(X), X * 2)
     monkeypatch.setattr(Doubled, "forward", lambda self, x: x * 5)
     check.same(static(X), X * 5)
+
+
+# ---------------------------------------------------------------- isinstance and issubclass
+class Told(type):
+    """A class that says itself what belongs to it."""
+
+    yes = False
+
+    def __instancecheck__(cls, x):
+        return Told.yes
+
+    def __subclasscheck__(cls, kind):
+        return Told.yes
+
+
+class Asked(metaclass=Told):
+    pass
+
+
+Abstract = type("Abstract", (abc.ABC,), {})
+
+
+@typing.runtime_checkable
+class Runs(typing.Protocol):
+    def run(self): ...
+
+
+class Plain:
+    pass
+
+
+PLAIN = Plain()
+#: what is asked, and what gives another answer
+ASKED = {
+    "its own way": (lambda: isinstance(PLAIN, (int, Asked)), lambda: setattr(Told, "yes", True)),
+    "its own way, of a class": (
+        lambda: issubclass(Plain, Asked), lambda: setattr(Told, "yes", True)),
+    "registered": (lambda: isinstance(PLAIN, Abstract), lambda: Abstract.register(Plain)),
+    "registered, made here": (
+        lambda: isinstance(Plain(), int | Abstract), lambda: Abstract.register(Plain)),
+    "protocol": (lambda: isinstance(PLAIN, Runs), lambda: setattr(Plain, "run", print)),
+    "protocol, made here": (
+        lambda: isinstance(Plain(), Runs), lambda: setattr(Plain, "run", print)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_an_answer_of_isinstance_that_changes(name, monkeypatch):
+    monkeypatch.setattr(Told, "yes", False)
+    kind = type("Abstract", (abc.ABC,), {})
+    monkeypatch.setitem(globals(), "Abstract", kind)
+    asks, change = ASKED[name]
+
+    def f(x):
+        return x * 2 if asks() else x
+
+    static = dy2st.to_static(f)
+    try:
+        for k in range(4):
+            if k == 2:
+                change()
+            check.same(static(X), X * (1 + (k > 1)), what=f"call {k}")
+    finally:
+        if "run" in vars(Plain):
+            del Plain.run
+
+
+def test_registrations_elsewhere_make_no_new_programs():
+    static = dy2st.to_static(lambda x: x * 2 if isinstance(PLAIN, Abstract) else x)
+    static(X)
+    type("Other", (abc.ABC,), {}).register(Plain)
+    static(X)
+    assert len(dy2st.explain(static).reasons) == 1
