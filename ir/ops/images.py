@@ -20,7 +20,7 @@ from ir.opdef import Example, ShapeError, assume, example, op, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import zeros
 from ir.program import Builder, Value
-from ir.types import Dim, Size, Type, divide, floor_divide
+from ir.types import F32, I64, Dim, Size, Type, divide, floor_divide
 
 Pair: TypeAlias = tuple[int, int]
 Attrs: TypeAlias = dict[str, tuple[Any, ...]]
@@ -357,17 +357,36 @@ def _pixels(x: Value) -> tuple[Dim, ...]:
     return x.type.shape[2:]
 
 
+def _max_pool_grad(b: Builder, g: Value, y: Value, x: Value, **a: Any) -> list[Value]:
+    """Where one window is the whole plane, its first largest pixel is found in rows."""
+    n, c, *plane = x.type.shape
+    whole = a["taps"] == tuple(plane) and not any(p for pair in a["padding"] for p in pair)
+    if not whole:
+        return [b.max_unpool(x, y, g, **a)]
+    count = plane[0] * plane[1]
+    pixels = b.reshape(x, shape=(n, c, count))
+    largest, given = (b.reshape(v, shape=(n, c, 1)) for v in (y, g))
+    hits = b.equal(pixels, largest)
+    first = b.argmax(b.cast(hits, dtype=F32), axis=2, keepdim=True, dtype=I64)
+    nothing = zeros(b, pixels.type)
+    given = b.where(b.equal(b.iota(n=count, dtype=I64), first), given, nothing)
+    out = b.where(hits, given, nothing)
+    return [b.reshape(out, shape=x.type.shape)]
+
+
 _SQUARE = {"taps": (3, 3), "stride": (2, 2), "padding": ((1, 1), (1, 1))}
 _SKEW = {"taps": (2, 3), "stride": (1, 2), "padding": ((0, 1), (2, 0))}
 _PLAIN = {"taps": (2, 2), "stride": (2, 2), "padding": ((0, 0), (0, 0))}
 _LARGE = {"taps": (6, 5), "stride": (1, 1), "padding": ((0, 0), (2, 2))}
 _WIDE = {"taps": (9, 8), "stride": (1, 2), "padding": ((4, 4), (3, 0))}
+_WHOLE = {"taps": (7, 6), "stride": (7, 6), "padding": ((0, 0), (0, 0))}
 _FORMS = (
     ("f32[2,3,7,8]", _SQUARE, "4,4"),
     ("f64[1,2,6,9]", _SKEW, "6,5"),
     ("f64[2,2,9,8]", _PLAIN, "4,4"),
     ("f32[1,2,7,6]", _LARGE, "2,6"),
     ("f64[1,2,9,10]", _WIDE, "9,3"),
+    ("f32[2,3,7,6]", _WHOLE, "1,1"),
     ("f32[0,2,7,8]", _SQUARE, "4,4"),
 )
 
@@ -381,7 +400,7 @@ op(
     f"max_pool(x, *, {_ATTRS})",
     types=pooled,
     ref=_max_ref,
-    grad=lambda b, g, y, x, **a: [b.max_unpool(x, y, g, **a)],
+    grad=_max_pool_grad,
     examples=_examples(lambda x, y, a: example(x, **a)),
 )
 op(

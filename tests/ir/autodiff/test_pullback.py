@@ -16,8 +16,8 @@ from tests.ir.autodiff.test_autodiff_rows import CASES, arrays_of, program_of, w
 
 pytestmark = pytest.mark.sampled
 
-#: rows whose gradient has none
-ONCE = {"max_pool": "the gradient of max_pool: it has no gradient"}
+#: rows of gradients that have none
+ONCE = {"max_unpool": "the gradient of max_pool: it has no gradient"}
 
 
 def pulled_back(p: Program) -> Program:
@@ -38,8 +38,9 @@ def test_the_gradient_of_a_gradient_against_finite_differences(name, k):
         e = replace(e, low=0.0)
     p = pulled_back(program_of(name, e))
     arrays = arrays_of(replace(e, types=tuple(str(i.value.type) for i in p.inputs)))
-    if name in ONCE:
-        with pytest.raises(NotDifferentiable, match=ONCE[name]):
+    once = next((ONCE[op.name] for op in p.ops if op.name in ONCE), None)
+    if once is not None:
+        with pytest.raises(NotDifferentiable, match=once):
             check(p, arrays)
         return
     check(p, arrays)

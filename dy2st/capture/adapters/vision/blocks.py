@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import paddle
 
 from dy2st.capture.adapters.images import padded
 from dy2st.capture.adapters.table import adapter, int_of
@@ -68,24 +68,82 @@ def fold(
     out, k, s, p, d = numbers(sizes, taps, strides, paddings, dilations)
     wide = [out[a] + p[a] + p[a + 2] for a in (0, 1)]
     count = [(wide[a] - (k[a] - 1) * d[a] - 1) // s[a] + 1 for a in (0, 1)]
-    if e.trains(x):
-        raise NoRow("the gradient of fold, for which Paddle's kernel is faster")
     if t.ndim != 3 or t.dtype not in FLOATS or t.shape[2] != count[0] * count[1]:
         raise NoRow(f"fold of {t}")
     if not isinstance(t.shape[1], int) or t.shape[1] % (k[0] * k[1]):
         raise NoRow(f"fold of {t}")
-    rows, columns = (
-        np.arange(k[a])[:, None] * d[a] + np.arange(count[a])[None] * s[a] for a in (0, 1)
-    )
-    places = rows[:, None, :, None] * wide[1] + columns[None, :, None, :]
-    n, c = t.shape[0], t.shape[1] // (k[0] * k[1])
-    flat = e.reshape(x, shape=(n, c, places.size))
-    start = e.full(0.0, t.dtype, (n, c, wide[0] * wide[1]))
-    found = e.scatter_nd(start, flat, paddle.to_tensor(places.reshape(-1)), axis=2, combine="add")
-    found = e.reshape(found, shape=(n, c, *wide))
+    if d == [1, 1]:
+        found = _blocks_added(e, x, k, s, count, wide)
+    else:
+        found = _taps_added(e, x, k, s, d, count, wide)
     for a in (0, 1):
         found = e.slice(found, axis=2 + a, start=p[a], length=out[a])
     return e.assign(found)
+
+
+#: blocks of a window, or taps, that are added up one by one
+MOST_PARTS = 64
+
+
+def _blocks_added(
+    e: Emitter, x: object, k: list[int], s: list[int], count: list[int], wide: list[int]
+) -> FakeTensor:
+    """Windows in blocks as large as the stride: equal blocks of all windows lie side by side in the
+    image, which is `[N, C, rows, s, columns, s]`."""
+    t, reach = e.type(x), [-(-k[a] // s[a]) for a in (0, 1)]
+    if reach[0] * reach[1] > MOST_PARTS:
+        raise NoRow("fold of windows with many blocks")
+    n, c = t.shape[0], t.shape[1] // (k[0] * k[1])
+    columns = e.reshape(x, shape=(n, c, *k, *count))
+    columns = e.transpose(columns, perm=(0, 1, 4, 2, 5, 3))
+    rows = [max(count[a] - 1 + reach[a], -(-wide[a] // s[a])) for a in (0, 1)]
+    found = e.full(0.0, t.dtype, (n, c, rows[0], s[0], rows[1], s[1]))
+    for at in np.ndindex(*reach):
+        size = [min(s[a], k[a] - at[a] * s[a]) for a in (0, 1)]
+        part, where = columns, []
+        for a in (0, 1):
+            part = e.slice(part, axis=3 + 2 * a, start=at[a] * s[a], length=size[a])
+            where += [(2 + 2 * a, at[a], count[a]), (3 + 2 * a, 0, size[a])]
+        found = _added(e, found, part, where)
+    found = e.reshape(found, shape=(n, c, rows[0] * s[0], rows[1] * s[1]))
+    for a in (0, 1):
+        found = e.slice(found, axis=2 + a, start=0, length=wide[a])
+    return found
+
+
+def _taps_added(
+    e: Emitter,
+    x: object,
+    k: list[int],
+    s: list[int],
+    d: list[int],
+    count: list[int],
+    wide: list[int],
+) -> FakeTensor:
+    """The pixels that a tap has seen in all windows, tap by tap."""
+    if k[0] * k[1] > MOST_PARTS:
+        raise NoRow("fold of dilated windows with many taps")
+    t = e.type(x)
+    n, c = t.shape[0], t.shape[1] // (k[0] * k[1])
+    columns = e.reshape(x, shape=(n, c, *k, *count))
+    found = e.full(0.0, t.dtype, (n, c, *wide))
+    for at in np.ndindex(*k):
+        part = e.index(e.index(columns, axis=2, index=at[0]), axis=2, index=at[1])
+        where = [(2 + a, at[a] * d[a], count[a], s[a]) for a in (0, 1)]
+        found = _added(e, found, part, where)
+    return found
+
+
+def _added(e: Emitter, base: Any, part: object, where: Sequence[tuple[int, ...]]) -> FakeTensor:
+    """`base` with `part` added where the slices (axis, start, length, step) of it are."""
+    if not where:
+        return e.add(base, part)
+    axis, start, length, *step = where[0]
+    how = {"axis": axis, "start": start, "step": step[0] if step else 1}
+    if how["step"] == 1 and length == e.type(base).shape[axis]:
+        return _added(e, base, part, where[1:])
+    inner = _added(e, e.slice(base, length=length, **how), part, where[1:])
+    return e.set_slice(base, inner, **how)
 
 
 @adapter("pixel_unshuffle")

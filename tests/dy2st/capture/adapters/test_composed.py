@@ -230,7 +230,29 @@ def test_columns_become_an_image():
     def f(x):
         return F.fold(x, [6, 7], [2, 3], 1), F.fold(x, [8, 15], [2, 3], [2, 3], [1, 0, 1, 0])
 
-    x = f32(2, 12, 25, trained=False)
+    x = f32(2, 12, 25)
+    static = agree(f, x, dtype="float32")
+    assert not dy2st.report(static, x).foreign_counts
+
+
+@pytest.mark.parametrize(
+    "size, taps, stride, padding, dilation, windows",
+    [
+        ([8, 8], 4, 2, 1, 1, 16),
+        ([9, 11], 5, 2, 0, 1, 12),
+        ([5, 8], 2, 3, 0, 1, 6),
+        ([8, 9], 4, 3, 1, 1, 9),
+        ([9, 10], 3, 2, 1, 2, 16),
+        ([1, 40], [1, 10], [1, 3], 0, 1, 11),
+    ],
+)
+def test_columns_of_windows_that_overlap(size, taps, stride, padding, dilation, windows):
+    across = taps[1] if isinstance(taps, list) else taps * taps
+
+    def f(x):
+        return F.fold(x, size, taps, stride, padding, dilation)
+
+    x = f32(2, 3 * across, windows)
     static = agree(f, x, dtype="float32")
     assert not dy2st.report(static, x).foreign_counts
 
