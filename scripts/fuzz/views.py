@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import dy2st  # noqa: E402
-from tests.parity.random.random_views import Program, compare, gradients, program, shrink  # noqa: E402
+from tests.parity.random.views.random_views import Program, compare, gradients, program, shrink  # noqa: E402
 
 
 def too_slow(*args: Any) -> None:

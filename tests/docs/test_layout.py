@@ -216,7 +216,11 @@ def test_tests_mirror_the_packages():
     assert untested == set(TESTED_ELSEWHERE), "a folder of a package without tests"
     assert all(tests[d] for d in TESTED_ELSEWHERE.values())
     assert tests.keys() - packages.keys() == set(TESTS_ONLY), "a folder of tests without a package"
-    assert {d: n for d, n in tests.items() if n > MOST_TESTS} == {}
+
+
+def test_folders_of_tests_are_small():
+    sizes = Counter(p.parent for p in (ROOT / "tests").rglob("*.py") if p.name != "__init__.py")
+    assert {str(d.relative_to(ROOT)): n for d, n in sizes.items() if n > MOST_TESTS} == {}
 
 
 def test_any_is_rare():

@@ -3,7 +3,7 @@
 A program has up to six storages to begin with: arguments, buffers, an attribute, a tensor of an
 enclosing function, locals. Three calls are compared in what they return, in every tensor that the
 caller has afterwards, in which of them share memory, and in the counters of versions.
-Used by tests/parity/random/test_random_views.py and scripts/fuzz/views.py.
+Used by tests/parity/random/views/test_random_views.py and scripts/fuzz/views.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from paddle.static import InputSpec
 import dy2st
 from tests import check
 from tests.check import default_dtype, trained, weighted
-from tests.parity.random.random_view_statements import Scope, Statement, Var, Writer
+from tests.parity.random.views.random_view_statements import Scope, Statement, Var, Writer
 
 HEAD = """
 def make():

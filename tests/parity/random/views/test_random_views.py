@@ -14,8 +14,8 @@ from paddle import nn
 import dy2st
 from tests import check
 from tests.conftest import mostly_slow
-from tests.parity.random import random_views
-from tests.parity.random.random_view_statements import Statement
+from tests.parity.random.views import random_views
+from tests.parity.random.views.random_view_statements import Statement
 
 SEED = int(os.environ.get("DY2ST_SEED", "0"))
 COUNT, GROUPS = 300, 60

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
 
-from tests.parity.random import random_view_indices as indices
+from tests.parity.random.views import random_view_indices as indices
 
 #: methods that write elementwise; {e} is a value, {n} a number
 METHODS = [
