@@ -9,9 +9,10 @@ through loops, and slicing a tensor costs nothing at run time.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ir.types import Dim, DType, Type, contiguous, reshape_strides
+from ir.layout import Strided, Strides, contiguous
+from ir.types import Dim, DType, Type
 
 
 @dataclass(frozen=True, eq=False)
@@ -24,7 +25,7 @@ class Buffer:
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class View(Strided):
     """Element (i, j, ...) is `buffer[offset + i * strides[0] + j * strides[1] + ...]`.
 
     Views are equal that have the same elements: the stride of an axis of length 1 does not count.
@@ -34,7 +35,7 @@ class View:
     dtype: DType
     offset: Dim
     shape: tuple[Dim, ...]
-    strides: tuple[Dim, ...]
+    strides: Strides
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and self._key == other._key
@@ -47,74 +48,8 @@ class View:
         strides = tuple(0 if d == 1 else s for d, s in zip(self.shape, self.strides))
         return self.buffer, self.dtype, self.offset, self.shape, strides
 
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def contiguous(self) -> bool:
-        want = contiguous(self.shape)
-        return all(d == 1 or s == w for d, s, w in zip(self.shape, self.strides, want))
-
-    @property
-    def span(self) -> Dim:
-        """Elements from the first one to the last, where no stride is negative."""
-        reach: Dim = 1
-        for d, s in zip(self.shape, self.strides):
-            reach = reach + (d - 1) * s
-        return reach
-
-    def slice(self, axis: int, start: Dim, length: Dim, step: int = 1) -> View:
-        offset = self.offset + self.strides[axis] * start
-        return View(
-            self.buffer,
-            self.dtype,
-            offset,
-            _with(self.shape, axis, length),
-            _with(self.strides, axis, self.strides[axis] * step),
-        )
-
-    def pick(self, axis: int, index: Dim) -> View:
-        offset = self.offset + self.strides[axis] * index
-        shape = self.shape[:axis] + self.shape[axis + 1 :]
-        strides = self.strides[:axis] + self.strides[axis + 1 :]
+    def lying(self, offset: Dim, shape: tuple[Dim, ...], strides: Strides) -> View:
         return View(self.buffer, self.dtype, offset, shape, strides)
-
-    def transpose(self, perm: Sequence[int]) -> View:
-        shape, strides = tuple(self.shape[p] for p in perm), tuple(self.strides[p] for p in perm)
-        return replace(self, shape=shape, strides=strides)
-
-    def strided(self, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> View:
-        """Of a view with one axis: other dims, with strides in its elements."""
-        (unit,) = self.strides
-        return View(
-            self.buffer,
-            self.dtype,
-            self.offset + unit * offset,
-            tuple(shape),
-            tuple(unit * s for s in strides),
-        )
-
-    def expand(self, shape: Sequence[Dim]) -> View:
-        """NumPy's broadcasting to `shape`; the dims gained have stride 0."""
-        lead = len(shape) - self.ndim
-        strides: list[Dim] = [0] * lead
-        for have, want, s in zip(self.shape, shape[lead:], self.strides):
-            strides.append(0 if have == 1 and want != 1 else s)
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
-
-    def insert(self, axis: int) -> View:
-        """A new axis of length 1."""
-        shape = (*self.shape[:axis], 1, *self.shape[axis:])
-        return replace(self, shape=shape, strides=(*self.strides[:axis], 0, *self.strides[axis:]))
-
-    def reshape(self, shape: Sequence[Dim]) -> View | None:
-        """The same elements in `shape` without a copy, or None where that takes one."""
-        shape = tuple(shape)
-        if self.contiguous:
-            return replace(self, shape=shape, strides=contiguous(shape))
-        strides = reshape_strides(self.shape, self.strides, shape)
-        return None if strides is None else replace(self, shape=shape, strides=strides)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +62,7 @@ class TensorArray:
     views: tuple[View, ...]
     addresses: View
 
-    def pick(self, at: Dim) -> View:
+    def index(self, at: Dim) -> View:
         if isinstance(at, int):
             return self.views[at]
         first = self.views[0]
@@ -150,10 +85,6 @@ def memory_of(b: Buffer) -> Iterator[Buffer]:
         return
     for v in (*b.array.views, b.array.addresses):
         yield from memory_of(v.buffer)
-
-
-def _with(items: tuple[Dim, ...], at: int, value: Dim) -> tuple[Dim, ...]:
-    return (*items[:at], value, *items[at + 1 :])
 
 
 def whole(buffer: Buffer, t: Type) -> View:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ir.messages import is_shown
-from ir.opdef import ShapeError
+from ir.opdef import OPS, ShapeError
 from ir.types import Dim, DType, Size
 
 Kind = Callable[[Any], bool]
@@ -64,7 +64,8 @@ def _many(kind: Kind, length: int | None = None) -> Kind:
 
 
 _PAIR = _many(_is_count, 2)
-#: an attribute's kind by its name, or by `op.name` where an op has another one
+#: an attribute's kind by its name, or by `op.name` where an op, or the view that it stores through,
+#: has another one
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(
         ("axis", "begin_norm_axis", "diagonal", "moves", "padding_idx", "site"), is_integer
@@ -84,18 +85,24 @@ KINDS: dict[str, Kind] = {
     "dtype": _is_dtype,
     "shown": _many(is_shown),
     "padding": _many(_many(_is_margin, 2), 2),
-    **dict.fromkeys(("slice.start", "set_slice.start"), is_dim),
-    **dict.fromkeys(("slice.step", "set_slice.step"), is_integer),
-    **dict.fromkeys(("strided.offset", "set_strided.offset"), is_dim),
+    "slice.start": is_dim,
+    "slice.step": is_integer,
+    "strided.offset": is_dim,
     "unfold.step": _is_count,
     **dict.fromkeys((f"foreign.{q}" for q in ("args", "call", "types", "writes")), lambda x: True),
 }
 
 
+def kind_of(op: str, name: str) -> Kind | None:
+    """The kind of an attribute of an op."""
+    part = OPS[op].through if op in OPS else None
+    return KINDS.get(f"{part.view if part else op}.{name}") or KINDS.get(name)
+
+
 def check_attrs(op: str, attrs: Mapping[str, Any]) -> None:
     """Raises ShapeError for an attribute that is of another kind than the op takes."""
     for name, value in attrs.items():
-        kind = KINDS.get(f"{op}.{name}") or KINDS.get(name)
+        kind = kind_of(op, name)
         if kind is None or not kind(value):
             raise ShapeError(f"{op}: the attribute {name} cannot be {value!r:.80}")
     if op == "full" and not _holds(attrs["dtype"], attrs["value"]):
@@ -109,4 +116,4 @@ def _holds(dtype: DType, value: float) -> bool:
     return low <= value < low + (1 << dtype.bits)
 
 
-__all__ = ["KINDS", "check_attrs", "is_dim", "is_integer", "is_number"]
+__all__ = ["KINDS", "check_attrs", "is_dim", "is_integer", "is_number", "kind_of"]

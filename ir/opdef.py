@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ir.types import Dim, Size, Type
@@ -46,27 +46,64 @@ class Example:
     high: float = 2.0
 
 
+def _refuse(b: Any, base: Any, new: Any, *at: Any, **attrs: Any) -> Any:
+    raise TypeError("the row has neither `unview` nor `inverse`")
+
+
 @dataclass(frozen=True)
 class ViewRule:
     """How a view op shows the elements of its first operand. `at` are its other operands: indices.
 
-    strides: `strides(x, y, strides, **attrs)` are those of the result, of type `y`, from those of
-        the operand, of type `x`; None where the result may be a copy.
-    offset: `offset(strides, *at, **attrs)`: how many elements the first one of the result lies
-        behind that of the operand.
+    layout: `layout(x, *at, **attrs)` is the layout of the result, from that of the operand
+        (`ir.layout`); None where the result may be a copy, which `copies` says can be.
     python: `python(x, *at, **attrs)` makes the view of an array-like `x`: by indexing, or by a
         method that is spelled as Paddle's tensors spell it.
     unview: `unview(b, base, new, *at, **attrs)` is the base after `new` was written through the
-        view.
+        view, mostly `stored_by` an op.
+    inverse: of a view of all elements, `inverse(x, **attrs)` are the attributes of the same op that
+        make the operand, of type `x`, of the result; `unview` follows from it.
     overlaps: `overlaps(y, **attrs)`: whether two elements of the result may be one in memory,
         though no two of the operand are.
+    static: `static(*at, **attrs)`: the name and the attributes of the view with these numbers as
+        indices.
     """
 
-    strides: Callable[..., tuple[Dim, ...] | None]
-    offset: Callable[..., Dim]
+    layout: Callable[..., Any]
     python: Callable[..., Any]
-    unview: Callable[..., Any]
+    unview: Callable[..., Any] = _refuse
+    inverse: Callable[..., dict[str, Any]] | None = None
     overlaps: Callable[..., bool] = lambda y, **attrs: False
+    static: Callable[..., tuple[str, dict[str, Any]]] | None = None
+    copies: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """The view of operand 0 through which operand 1 is stored, an indexed one with the operands
+    that follow. `attrs(attrs, shape)`: its attributes, from those of the row and the shape of
+    operand 1."""
+
+    view: str
+    attrs: Callable[[dict[str, Any], Sequence[Dim]], dict[str, Any]]
+
+
+def stored_by(name: str) -> Callable[..., Any]:
+    """The `unview` of a view through which the op of this name stores."""
+
+    def unview(b: Any, base: Any, new: Any, *at: Any, **attrs: Any) -> Any:
+        own = {k: v for k, v in attrs.items() if k in OPS[name].attrs}
+        return b.emit(name, (base, new, *at), own)[0]
+
+    return unview
+
+
+def undone_by(name: str, inverse: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    """The `unview` of a view of all elements: the view of the other direction."""
+
+    def unview(b: Any, base: Any, new: Any, **attrs: Any) -> Any:
+        return b.emit(name, (new,), inverse(base.type, **attrs))[0]
+
+    return unview
 
 
 def example(*types: str, low: float = -2.0, high: float = 2.0, **attrs: Any) -> Example:
@@ -93,7 +130,7 @@ class OpDef:
     shares: it may do so once nothing writes any more, and the results of `split` likewise.
     writes: operand 0's storage is overwritten.
     updates: the operand whose storage the result may take over: it differs in some elements only.
-    through: the view of operand 0 through which operand 1 is stored.
+    through: the part of operand 0 that operand 1 is stored into.
     joins: the result consists of the operands, one after the other.
     selects: the operands of which every element of the result is one, where none of the above
         says so.
@@ -121,7 +158,7 @@ class OpDef:
     shares: bool = False
     writes: bool = False
     updates: str = ""
-    through: str = ""
+    through: Part | None = None
     joins: bool = False
     selects: tuple[str, ...] = ()
     checks: bool = False
@@ -154,6 +191,26 @@ class OpDef:
     @property
     def views(self) -> bool:
         return self.view is not None
+
+    @property
+    def shows_all(self) -> bool:
+        """Whether it is a view of all elements of its operand, in another order or shape."""
+        return self.view is not None and self.view.inverse is not None
+
+    @property
+    def is_address(self) -> bool:
+        """Whether it only says where elements lie: a view that is never a copy."""
+        return self.view is not None and not self.view.copies
+
+    @property
+    def moves_only(self) -> bool:
+        """Whether each element of a result is one of an operand, and attributes say which."""
+        return self.joins or len(self.operands) == 1 and bool(self.sources(self.operands))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether attributes alone say what it makes."""
+        return not self.operands and not self.effect
 
     @property
     def may_alias(self) -> bool:
@@ -219,6 +276,9 @@ def op(signature: str, **row: Any) -> OpDef:
     attrs = {p.name: p.default for p in parameters if p.kind == kinds.KEYWORD_ONLY}
     if name in OPS:
         raise ValueError(f"op {name} is declared twice")
+    view = row.get("view")
+    if view is not None and view.inverse is not None:
+        row["view"] = replace(view, unview=undone_by(name, view.inverse))
     examples = tuple(q if isinstance(q, Example) else example(*q) for q in row.pop("examples", ()))
     OPS[name] = OpDef(
         name,

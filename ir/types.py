@@ -8,7 +8,7 @@ whenever the names cancel.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -245,46 +245,6 @@ def _without(m: Monomial, names: Monomial) -> Monomial | None:
 def is_natural(d: Dim) -> bool:
     """Whether `d` is 0 or more, whatever the named sizes are; those are not negative."""
     return all(k >= 0 for _, k in _terms(d))
-
-
-# ---------------------------------------------------------------- strides
-Strides: TypeAlias = tuple[Dim, ...]
-
-
-def contiguous(shape: Sequence[Dim]) -> Strides:
-    """Row-major strides."""
-    out: list[Dim] = []
-    stride: Dim = 1
-    for d in reversed(shape):
-        out.append(stride)
-        stride = stride * d
-    return tuple(reversed(out))
-
-
-def reshape_strides(old: Sequence[Dim], strides: Strides, new: Sequence[Dim]) -> Strides | None:
-    """Strides of a reshape that copies nothing, or None; the rule of NumPy, Paddle and PyTorch.
-
-    From the right, axes that lie next to each other in memory form runs; every run of the old
-    shape must be a run of new axes.
-    """
-    if not old or 0 in old or strides == contiguous(old):
-        return contiguous(new)
-    out: list[Dim] = []
-    at, unit = len(new), strides[-1]
-    have: Dim = 1
-    for axis in reversed(range(len(old))):
-        have = have * old[axis]
-        if axis and (old[axis - 1] == 1 or strides[axis - 1] == have * unit):
-            continue
-        made: Dim = 1
-        while at and (made != have or new[at - 1] == 1):
-            at -= 1
-            out.append(made * unit)
-            made = made * new[at]
-        if made != have:
-            return None
-        have, unit = 1, strides[axis - 1]
-    return tuple(reversed(out)) if not at else None
 
 
 # ---------------------------------------------------------------- types

@@ -70,7 +70,7 @@ def _number(trace: Trace, value: Value, depth: int) -> Hashable:
     if op is None or not depth:
         return value
     row = OPS[op.name]
-    if not (row.kernel or row.reduce or row.view or op.name == "full"):
+    if not (row.kernel or row.reduce or row.view or row.is_constant):
         return value
     operands = tuple(_number(trace, q, depth - 1) for q in op.operands)
     return value if None in operands else (op.name, repr(op.attrs), operands)

@@ -22,7 +22,7 @@ from dy2st.state.containers.records import Record, like_of, regrouped
 from dy2st.trace.memory import Recipe
 from dy2st.trace.trace import TracedInput
 from dy2st.trace.undo import Location, kind_of
-from ir import Dy2stError, Value
+from ir import OPS, Dy2stError, Value
 from ir.literal import print_attr
 from ir.types import Dim, evaluate_dim
 
@@ -154,7 +154,7 @@ class View(Leaf):
         )
 
     def save(self, file: Saved) -> list[object]:
-        if any(name in ("dynamic_index", "dynamic_slice") for name, _ in self.recipe):
+        if any(OPS[name].operands[1:] for name, _ in self.recipe):
             return super().save(file)
         kind, index, steps = self.of.save(file)
         assert isinstance(steps, list)

@@ -25,6 +25,7 @@ from ir import OPS, Type, Value
 from ir.autodiff.activity import passing
 from ir.loc import source_error
 from ir.opdef import OpDef, complete_attrs, no_gradient
+from ir.pairs import RECORDED
 from ir.types import BF16, I32, I64, Dim, DType, Size, product
 
 #: in-place entries of Paddle that leave the version of the tensor as it was
@@ -32,12 +33,13 @@ QUIET = frozenset(("exponential_",))
 #: the largest tensor whose elements the trace knows
 SMALL = 16
 NUMBERS = (bool, int, float)
+#: ops that only move elements
+MOVED = frozenset(n for n, row in OPS.items() if row.moves_only and n not in RECORDED)
 #: ops whose values follow from known elements, to the bit
-FOLDED = frozenset(
-    "add subtract multiply divide floor_divide remainder scale neg abs maximum minimum assign "
-    "alias detach cast concat stack reshape index slice expand sum prod max min equal not_equal "
-    "less_than less_equal greater_than greater_equal logical_not logical_and logical_or "
-    "split where any all".split()
+FOLDED = MOVED.union(
+    "add subtract multiply divide floor_divide remainder scale neg abs maximum minimum cast "
+    "sum prod max min equal not_equal less_than less_equal greater_than greater_equal "
+    "logical_not logical_and logical_or where any all".split()
 )
 #: of those the ones that work on sizes as on integers
 OF_SIZES: dict[str, Callable[..., object]] = {
@@ -48,7 +50,6 @@ OF_SIZES: dict[str, Callable[..., object]] = {
     "remainder": operator.mod,
     "neg": operator.neg,
 }
-MOVED = frozenset("assign alias detach concat stack reshape index slice expand split".split())
 
 
 class NoRow(Exception):
@@ -174,7 +175,7 @@ def size_elements(
 
 
 #: ops whose results are uniform where their operands are, besides elementwise ones
-SPREAD = frozenset("all any max min mean expand transpose reshape slice index".split()) | MOVED
+SPREAD = MOVED.union("all any max min mean".split())
 
 
 def spread(

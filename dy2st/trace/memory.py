@@ -16,10 +16,12 @@ from paddle import Tensor
 
 from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Frame, Trace, TracedInput
-from ir import Op, Size, Value
-from ir.analysis.alias import view_strides
+from ir import Size, Value
+from ir.analysis.alias import DATA, view_layout
+from ir.analysis.ranges import names_in
+from ir.layout import Strided, Strides, contiguous
 from ir.opdef import view_rule
-from ir.types import Dim, contiguous, substitute_dim
+from ir.types import Dim, substitute_dim
 
 Extent: TypeAlias = tuple[int, int]
 Step: TypeAlias = tuple[str, tuple[tuple[str, object], ...]]
@@ -58,13 +60,12 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
             return tuple(reversed(steps))
         if op is None:
             continue
-        name, attrs, found = op.name, dict(op.attrs), [known.get(q) for q in op.operands[1:]]
+        name, attrs, found = op.name, op.attrs, [known.get(q) for q in op.operands[1:]]
         if None in found:
             return None
-        if name == "dynamic_index":
-            name, attrs = "index", {**attrs, "index": found[0]}
-        elif name == "dynamic_slice":
-            name, attrs = "slice", {**attrs, "start": found[0], "step": 1}
+        static = view_rule(name).static
+        if static is not None:
+            name, attrs = static(*found, **attrs)
         steps.append((name, tuple(sorted(attrs.items()))))
     return None
 
@@ -96,39 +97,40 @@ def in_iteration(recipe: Recipe, loop: str, index: Dim) -> Recipe:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """Element (i, j, ...) is `offset + i * strides[0] + ...` elements behind the first one of
-    `source`, a contiguous tensor; `offset` is None where data decides."""
+class Layout(Strided):
+    """Of a view of `source`, a contiguous tensor."""
 
     source: Value
-    offset: Dim | None
-    strides: tuple[Dim, ...]
+    offset: Dim
+    shape: tuple[Dim, ...]
+    strides: Strides
+
+    def lying(self, offset: Dim, shape: tuple[Dim, ...], strides: Strides) -> Layout:
+        return Layout(self.source, offset, shape, strides)
+
+    @property
+    def settled(self) -> bool:
+        """Whether no index from data decides where it begins."""
+        return DATA not in names_in(self.offset)
 
 
-def layout(trace: Trace, value: Value, whole: bool = False) -> Layout | None:
-    """From the nearest contiguous tensor that `value` views, or with `whole` from its storage;
+def whole(source: Value) -> Layout:
+    return Layout(source, 0, source.type.shape, contiguous(source.type.shape))
+
+
+def layout(trace: Trace, value: Value, storage: bool = False) -> Layout | None:
+    """From the nearest contiguous tensor that `value` views, or with `storage` from its storage;
     None where it is not known whether a reshape copies."""
     root, *views = reversed(list(trace.chain(value)))
-    found = Layout(root, 0, contiguous(root.type.shape))
+    found = whole(root)
     for v in views:
         op = trace.values.makers.get(v)
-        strides = found.strides if op is None else view_strides(op, found.strides)
-        if strides is None:
+        after = found if op is None else view_layout(op, found)
+        if after is None:
             return None
-        if not whole and strides == contiguous(v.type.shape):
-            found = Layout(v, 0, strides)
-        else:
-            found = Layout(found.source, moved(op, found), strides)
+        near = not storage and after.strides == contiguous(v.type.shape)
+        found = whole(v) if near else after
     return found
-
-
-def moved(op: Op | None, before: Layout) -> Dim | None:
-    """The offset behind a view op; a const port has none."""
-    if op is None or before.offset is None:
-        return before.offset
-    if op.operands[1:]:
-        return None
-    return before.offset + view_rule(op.name).offset(before.strides, **op.attrs)
 
 
 def exact(trace: Trace, fake: Tensor, what: str) -> Layout:
@@ -137,7 +139,7 @@ def exact(trace: Trace, fake: Tensor, what: str) -> Layout:
     That of an input becomes a condition of the call.
     """
     fix(trace, trace.root(fake._value))
-    found = layout(trace, fake._value, whole=True)
+    found = layout(trace, fake._value, storage=True)
     known = found is not None and all(isinstance(s, int) for s in found.strides)
     if found is None or not known or 0 in fake._value.type.shape:
         raise unknown(trace, what)
@@ -146,7 +148,7 @@ def exact(trace: Trace, fake: Tensor, what: str) -> Layout:
 
 def is_contiguous(trace: Trace, fake: Tensor) -> bool:
     fix(trace, trace.root(fake._value))
-    found, shape = layout(trace, fake._value, whole=True), fake._value.type.shape
+    found, shape = layout(trace, fake._value, storage=True), fake._value.type.shape
     if found is None or 0 in shape:
         raise unknown(trace, "is_contiguous()")
     return found.strides == contiguous(shape)

@@ -35,8 +35,9 @@ from executor.launches import (
 )
 from executor.memory import Buffer, Element, View, collapse, whole
 from executor.plan.loop_counts import bound, most
+from ir.layout import contiguous
 from ir.scalar import language as k
-from ir.types import Dim, DType, Size, Type, contiguous, product
+from ir.types import Dim, DType, Size, Type, product
 
 #: bytes of a vector of transforms: their scratch shall stay in the nearest caches
 MOST_SIDE_BY_SIDE = 32
@@ -206,7 +207,7 @@ class _Legalizer:
         once = y
         for axis in reversed(range(y.ndim - 2)):
             if y.shape[axis] == 1 or y.strides[axis] == 0:
-                once = once.pick(axis, 0)
+                once = once.index(axis, 0)
         for s in self.scopes:
             if (once, width) in s.packed.get(y.buffer, {}):
                 found = s.packed[y.buffer][once, width]
@@ -240,10 +241,10 @@ class _Legalizer:
         every = View(all_, y.dtype, 0, (count, *y.shape), (size, *strides))
 
         def one(at: Size) -> Launch:
-            return Pack(every.pick(0, at), replace(y, buffer=replace(of, at=at)), width)
+            return Pack(every.index(0, at), replace(y, buffer=replace(of, at=at)), width)
 
         scope.launches.append(self.nest([count], one))
-        return every.pick(0, of.at)
+        return every.index(0, of.at)
 
     def contract(self, x: Contract) -> None:
         """One product for all rows that lie alike; a long row is summed up in parts."""
@@ -261,7 +262,7 @@ class _Legalizer:
         def row(*at: Size) -> Launch:
             rows, sides = left, right
             for q in at:
-                rows, sides = rows.pick(2, q), sides.pick(1, q)
+                rows, sides = rows.index(2, q), sides.index(1, q)
             return Gemm(rows, sides, x.out, x.out)
 
         self.launch(self.nest(dims[:-1], row))

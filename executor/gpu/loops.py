@@ -30,8 +30,9 @@ from executor.launches import (
     with_blocks,
 )
 from executor.memory import Buffer, Element, View
+from ir.layout import contiguous
 from ir.scalar.language import input_
-from ir.types import Dim, Size, contiguous, divide, is_natural, product, substitute_dim
+from ir.types import Dim, Size, divide, is_natural, product, substitute_dim
 
 #: what such loops are made of: launches that bind no symbol
 Plain: TypeAlias = Map | Gemm | Reduce

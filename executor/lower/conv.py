@@ -111,7 +111,7 @@ def _as_product(low: Lowerer, op: Op, x: View, w: View, out: View) -> bool:
         return False
     if size == 1:
         turned = left.transpose((0, 2, 1))
-        rows, results = (v.pick(3, 0).transpose((1, 0, 2)) for v in (right, c))
+        rows, results = (v.index(3, 0).transpose((1, 0, 2)) for v in (right, c))
         return _row_major(low, rows, turned, results)
     return _row_major(low, left, right, c)
 
@@ -134,7 +134,7 @@ def _is_whole(op: Op) -> bool:
 def _whole_plane(low: Lowerer, x: View, w: View, out: View, groups: int) -> bool:
     """Rows of images times rows of weights, summed up over what does not lie in one row; False if
     the result lies in memory in another way."""
-    c = _grouped(out.pick(3, 0).pick(2, 0), 1, groups).transpose((1, 0, 2))
+    c = _grouped(out.index(3, 0).index(2, 0), 1, groups).transpose((1, 0, 2))
     left, right = _grouped(x, 1, groups).transpose((1, 0, 2, 3, 4)), _grouped(w, 0, groups)
     if c.strides[2] != 1 and c.shape[2] != 1:
         c, left, right = c.transpose((0, 2, 1)), right, left
@@ -191,10 +191,10 @@ def _each_channel(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
     around = frame(low, axes, x.dtype, 0.0)
 
     def plane(n: Size, g: Size) -> tuple[Launch, ...]:
-        pixels, copies = around.entered(x.pick(0, n).pick(0, g))
+        pixels, copies = around.entered(x.index(0, n).index(0, g))
         r = low.symbol("i")
-        place = results.pick(0, n).pick(0, g).pick(0, Size.named(r))
-        taps = weights.pick(0, g).pick(0, Size.named(r)).pick(0, 0)
+        place = results.index(0, n).index(0, g).index(0, Size.named(r))
+        taps = weights.index(0, g).index(0, Size.named(r)).index(0, 0)
         filters = folded(low, [pixels], place, around.own, 0.0, _term, taps)
         return *copies, loop(low, r, results.shape[2], filters)
 
@@ -228,10 +228,10 @@ def _correlation(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
     low.emit(fill(out, 0.0))
 
     def plane(b: Size, g: Size, n: Size) -> tuple[Launch, ...]:
-        seen, copies = around.entered(pixels.pick(0, b).pick(0, g).pick(0, n))
+        seen, copies = around.entered(pixels.index(0, b).index(0, g).index(0, n))
         r = low.symbol("i")
-        place = results.pick(0, b).pick(0, g).pick(0, Size.named(r))
-        taps = weights.pick(0, g).pick(0, Size.named(r)).pick(0, n)
+        place = results.index(0, b).index(0, g).index(0, Size.named(r))
+        taps = weights.index(0, g).index(0, Size.named(r)).index(0, n)
         return *copies, loop(low, r, weights.shape[1], list(_sums(seen, taps, place, around.own)))
 
     each_plane(low, (out.shape[0], groups, weights.shape[2]), plane)
@@ -243,5 +243,5 @@ def _sums(x: View, w: View, out: View, axes: Sequence[Axis]) -> Iterator[Dots]:
         at = list(pairs(above, beside))
         for some in (at[q : q + SUMS] for q in range(0, len(at), SUMS)):
             seen = [across.seen(down.seen(x, 0, i, ys), 1, j, xs) for i, j in some]
-            outs = [out.pick(0, i).pick(0, j) for i, j in some]
+            outs = [out.index(0, i).index(0, j) for i, j in some]
             yield Dots(tuple(seen), part(w, ys, xs), tuple(outs))

@@ -34,11 +34,11 @@ def check_indices(low: Lowerer, op: Op, index: View, n: Dim) -> None:
     names: list[tuple[str, Dim]] = []
     for d, s in zip(index.shape, index.strides):
         if s == 0 and isinstance(d, int) and d > 0:
-            source = source.pick(len(names), 0)
+            source = source.index(len(names), 0)
             continue
         names.append((low.symbol("i"), d))
     for name, _ in names:
-        source = source.pick(0, Size.named(name))
+        source = source.index(0, Size.named(name))
     inner: Launch = Index(low.symbol("s"), source, n, error)
     for name, d in reversed(names):
         inner = Loop(name, low.symbol("p"), low.symbol("q"), d, (inner,))
@@ -107,7 +107,7 @@ def running(low: Lowerer, op: Op) -> None:
     if axis == out.ndim - 1:
         for d in out.shape[:-1]:
             loops.append((low.symbol("i"), d))
-            views = [v.pick(0, Size.named(loops[-1][0])) for v in views]
+            views = [v.index(0, Size.named(loops[-1][0])) for v in views]
         axis = 0
     body = along(low, op.name, views[:-1], views[-1], axis)
     for name, d in reversed(loops):
@@ -124,9 +124,9 @@ def along(low: Lowerer, name: str, ins: Sequence[View], out: View, axis: int) ->
     scalars = [k.input_(i, out.dtype) for i in range(len(ins) + 1)]
     at = low.symbol("i")
     place = Size.named(at)
-    now, to = [v.pick(axis, place + 1) for v in ins], out.pick(axis, place + 1)
+    now, to = [v.index(axis, place + 1) for v in ins], out.index(axis, place + 1)
     root = RUNNING[name](*scalars)
-    step = Map(to.shape, (out.pick(axis, place), *now), (root,), (to,))
-    start = Map(to.shape, (ins[-1].pick(axis, 0),), (scalars[0],), (out.pick(axis, 0),))
+    step = Map(to.shape, (out.index(axis, place), *now), (root,), (to,))
+    start = Map(to.shape, (ins[-1].index(axis, 0),), (scalars[0],), (out.index(axis, 0),))
     rest = Loop(at, low.symbol("p"), low.symbol("q"), n - 1, (step,))
     return When(n - 1, "sge", (start,)), rest

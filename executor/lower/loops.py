@@ -175,7 +175,7 @@ def _why_copied(low: Lowerer, s: Scan, p: Carry) -> str:
 
 
 def _half(state: View, which: Dim) -> View:
-    return state.pick(0, which)
+    return state.index(0, which)
 
 
 def _go(low: Lowerer, s: Scan) -> View | None:

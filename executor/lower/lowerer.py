@@ -32,8 +32,6 @@ Rule: TypeAlias = Callable[["Lowerer", Any], None]
 RULES: dict[str, Rule] = {}
 #: ops of which the rule computes the result in its destination, wherever that is
 DIRECT: set[str] = set()
-#: rows whose conditions on sizes say that an index lies on its axis
-INDEXING = ("index", "set_index")
 
 
 def axis_of(n: Dim) -> str:
@@ -183,7 +181,7 @@ class Lowerer:
     def element(self, v: Value, axis: int, at: Dim) -> View:
         """A slice of `v` without `axis`."""
         array = self.arrays.get(v)
-        return self.env[v].pick(axis, at) if array is None else array.pick(at)
+        return self.env[v].index(axis, at) if array is None else array.index(at)
 
     def address(self, v: Value, views: Sequence[View]) -> None:
         """`v` is an array of these views, which lie alike."""
@@ -302,7 +300,7 @@ class Lowerer:
             if not names <= {*self.program.sizes}:
                 op = "" if r.reason == "fused" else f" ({r.reason})"
                 text = f"sizes that data decides do not fit{op}"
-                if r.reason in INDEXING:
+                if r.reason in OPS and "index" in OPS[r.reason].attrs:
                     kind = IndexError
                     text = "an index is out of range: data decides the size of its axis"
             self.check(r.left - r.right, text, r.loc, kind)
@@ -343,7 +341,7 @@ class Lowerer:
         out = self.fresh(op.result)
         if op.attrs["keepdim"]:
             for a in reversed(axes):
-                out = out.pick(a, 0)
+                out = out.index(a, 0)
         assert row.reduce is not None
         self.emit(Reduce(self.env[x], axes, row.reduce, out))
 

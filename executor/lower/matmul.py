@@ -71,7 +71,7 @@ def product_of(low: Lowerer, x: View, y: View, c: View, initial: View | None) ->
     if all(d == 1 for d in y.shape[:-2]):
         x, c, initial = _merge(x, c, initial)
         while y.ndim > 2:
-            y = y.pick(0, 0)
+            y = y.index(0, 0)
     full = y.expand((*c.shape[:-2], *y.shape[-2:]))
     low.emit(Gemm(x, full, c, initial))
 

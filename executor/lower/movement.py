@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from executor.launches import ArgMax, First, Fourier, Gather, Index, Iota, Map, Number64, Order
 from executor.lower.lowerer import Lowerer, axis_of, rule
 from executor.memory import View
-from ir import Op, Value
+from ir import OPS, Op, Value
 from ir.loc import OutOfRange
 from ir.opdef import view_rule
+from ir.ops.views import Place, place_of
 from ir.scalar import language as k
 from ir.types import Dim, Size, Type
 
@@ -43,8 +45,48 @@ def iota(low: Lowerer, op: Op) -> None:
 
 
 # ---------------------------------------------------------------- views
-def view(low: Lowerer, op: Op, out: View) -> None:
-    low.bind(op.result, out)
+Indices: TypeAlias = Callable[[Lowerer, Op, Place], tuple[Dim, ...]]
+INDICES: dict[str, Indices] = {}
+
+
+def indices(name: str) -> Callable[[Indices], Indices]:
+    """Declare what checks that the view of this name lies within its operand, and returns what its
+    indices from data are. A view without it has no such index, and lies within its operand if no
+    dim is negative."""
+
+    def declare(f: Indices) -> Indices:
+        INDICES[name] = f
+        return f
+
+    return declare
+
+
+def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
+    """The part of its operand that a view shows, or that an op stores into, checked here: its row
+    says how it lies."""
+    place = place_of(op)
+    at = INDICES[place.name](low, op, place) if place.name in INDICES else ()
+
+    def part(v: View) -> View:
+        out = view_rule(place.name).layout(v, *at, **place.attrs)
+        assert isinstance(out, View)
+        return out
+
+    return part
+
+
+@rule(*(n for n, row in OPS.items() if row.views))
+def view(low: Lowerer, op: Op) -> None:
+    x = op.operands[0]
+    if op.name not in INDICES:
+        low.natural(op.result.type.shape, op.result.name)
+    low.bind(op.result, part_of(low, op)(low.env[x]))
+    keep_constant(low, op)
+
+
+def keep_constant(low: Lowerer, op: Op) -> None:
+    if op.operands[0] in low.constants:
+        low.constants[op.result] = low.constants[op.operands[0]]
 
 
 @rule("reshape")
@@ -53,7 +95,7 @@ def reshape(low: Lowerer, op: Op) -> None:
     low.natural(shape, op.result.name)
     out = x.reshape(shape)
     if out is not None:
-        view(low, op, out)
+        low.bind(op.result, out)
         keep_constant(low, op)
         return
     flat = low.fresh(op.result)
@@ -67,56 +109,57 @@ def reshape(low: Lowerer, op: Op) -> None:
     low.keep(op.operands[0], across, "its strides do not allow to reshape it")
 
 
-def keep_constant(low: Lowerer, op: Op) -> None:
-    if op.operands[0] in low.constants:
-        low.constants[op.result] = low.constants[op.operands[0]]
-
-
-@rule("transpose", "strided", "unfold")
-def by_row(low: Lowerer, op: Op) -> None:
-    """A view of which only dims are to be checked: its row says all."""
-    (v,), y, row = op.operands, op.result.type, view_rule(op.name)
-    low.natural(y.shape, op.result.name)
-    x = low.env[v]
-    strides = row.strides(v.type, y, x.strides, **op.attrs)
-    assert strides is not None
-    offset = x.offset + row.offset(x.strides, **op.attrs)
-    view(low, op, View(x.buffer, x.dtype, offset, y.shape, strides))
-    keep_constant(low, op)
-
-
 @rule("expand")
 def expand(low: Lowerer, op: Op) -> None:
     low.natural(op.result.type.shape, op.result.name)
-    view(low, op, low.env[op.operands[0]].expand(op.result.type.shape))
+    low.bind(op.result, low.env[op.operands[0]].expand(op.result.type.shape))
     keep_constant(low, op)
 
 
-def check_slice(low: Lowerer, op: Op, axis: int, start: Dim, length: Dim) -> None:
+def check_slice(low: Lowerer, op: Op, axis: int, start: Dim, length: Dim, step: int = 1) -> None:
     """A slice with symbolic bounds must lie inside, unless it is empty."""
     if length == 0:
         return
     text, n = f"{op.name}: outside of axis {axis}", op.operands[0].type.shape[axis]
-    final = start + (length - 1) * op.attrs.get("step", 1)
+    final = start + (length - 1) * step
     low.check(length, text, op.loc)
     low.check_if(length, [q for at in (start, final) for q in (at, n - 1 - at)], text, op.loc)
 
 
-@rule("slice")
-def slice_(low: Lowerer, op: Op) -> None:
-    x, a = low.env[op.operands[0]], op.attrs
-    axis = a["axis"] % x.ndim
-    check_slice(low, op, axis, a["start"], a["length"])
-    view(low, op, x.slice(axis, a["start"], a["length"], a["step"]))
-    keep_constant(low, op)
+@indices("slice")
+def sliced(low: Lowerer, op: Op, place: Place) -> tuple[Dim, ...]:
+    a = place.attrs
+    check_slice(low, op, a["axis"], a["start"], a["length"], a["step"])
+    return ()
 
 
-@rule("index")
-def pick(low: Lowerer, op: Op) -> None:
-    (x,), index = op.operands, op.attrs["index"]
-    axis = op.attrs["axis"] % x.type.ndim
-    check_slice(low, op, axis, index, 1)
-    view(low, op, low.element(x, axis, index))
+@indices("index")
+def indexed(low: Lowerer, op: Op, place: Place) -> tuple[Dim, ...]:
+    check_slice(low, op, place.attrs["axis"], place.attrs["index"], 1)
+    return ()
+
+
+@indices("dynamic_index")
+def indexed_by_data(low: Lowerer, op: Op, place: Place) -> tuple[Dim, ...]:
+    n = op.operands[0].type.shape[place.attrs["axis"]]
+    return (index_symbol(low, op, place.at[0], n),)
+
+
+@indices("dynamic_slice")
+def sliced_by_data(low: Lowerer, op: Op, place: Place) -> tuple[Dim, ...]:
+    axis, length = place.attrs["axis"], place.attrs["length"]
+    room = op.operands[0].type.shape[axis] - length + 1
+    low.natural((length,), "a window")
+    low.check(room - 1, f"{op.name}: longer than axis {axis}", op.loc)
+    return (index_symbol(low, op, place.at[0], room, wrap=False),)
+
+
+@rule("index", "dynamic_index")
+def element(low: Lowerer, op: Op) -> None:
+    """Also of a `tensor_array`, which is no storage."""
+    place = place_of(op)
+    (at,) = INDICES[op.name](low, op, place) or (place.attrs["index"],)
+    low.bind(op.result, low.element(op.operands[0], place.attrs["axis"], at))
     keep_constant(low, op)
 
 
@@ -152,31 +195,6 @@ def _within(low: Lowerer, at: Dim, n: Dim) -> bool:
     return low.stays_natural(at) and low.stays_natural(n - 1 - at)
 
 
-@rule("dynamic_index")
-def select(low: Lowerer, op: Op) -> None:
-    x, index = op.operands
-    axis = op.attrs["axis"] % x.type.ndim
-    at = index_symbol(low, op, index, x.type.shape[axis])
-    low.bind(op.result, low.element(x, axis, at))
-    keep_constant(low, op)
-
-
-@rule("dynamic_slice")
-def window(low: Lowerer, op: Op) -> None:
-    x, index = op.operands
-    low.bind(op.result, low.env[x].slice(*window_place(low, op, x, index, op.result)))
-
-
-def window_place(low: Lowerer, op: Op, x: Value, index: Value, y: Value) -> tuple[int, Dim, Dim]:
-    """Axis, start and length; the start is checked."""
-    axis = op.attrs["axis"] % x.type.ndim
-    length = y.type.shape[axis]
-    room = x.type.shape[axis] - length + 1
-    low.natural((length,), "a window")
-    low.check(room - 1, f"{op.name}: longer than axis {axis}", op.loc)
-    return axis, index_symbol(low, op, index, room, wrap=False), length
-
-
 # ---------------------------------------------------------------- writes into a part
 def updated(low: Lowerer, op: Op) -> View:
     """Storage of the result with the old value in it."""
@@ -201,28 +219,8 @@ def put(low: Lowerer, y: Value, part: View) -> None:
         low.copy(source, part)
 
 
-def part_of(low: Lowerer, op: Op) -> Callable[[View], View]:
-    """The part of its operand that a `set_*` op stores into, checked here."""
-    x, y, *index = op.operands
-    a = op.attrs
-    if op.name == "set_strided":
-        return lambda v: v.strided(y.type.shape, a["strides"], a["offset"])
-    if op.name == "set_dynamic_slice":
-        place = window_place(low, op, x, index[0], y)
-        return lambda v: v.slice(*place)
-    axis = a["axis"] % x.type.ndim
-    if op.name == "set_slice":
-        length = y.type.shape[axis]
-        check_slice(low, op, axis, a["start"], length)
-        return lambda v: v.slice(axis, a["start"], length, a["step"])
-    if op.name == "set_index":
-        check_slice(low, op, axis, a["index"], 1)
-    at = a["index"] if not index else index_symbol(low, op, index[0], x.type.shape[axis])
-    return lambda v: v.pick(axis, at)
-
-
-@rule("set_slice", "set_index", "set_strided", "set_dynamic_index", "set_dynamic_slice")
-def set_part(low: Lowerer, op: Op) -> None:
+@rule(*(n for n, row in OPS.items() if row.through))
+def store(low: Lowerer, op: Op) -> None:
     part = low.parts.pop(op, None) or part_of(low, op)
     put(low, op.operands[1], part(updated(low, op)))
 
@@ -256,7 +254,7 @@ def parts_of_join(op: Op, out: View) -> list[View]:
     """Where the operands of a `concat` or `stack` lie in its result."""
     axis = op.attrs.get("axis", 0) % out.ndim
     if op.name != "concat":
-        return [out.pick(axis, n) for n in range(len(op.operands))]
+        return [out.index(axis, n) for n in range(len(op.operands))]
     parts: list[View] = []
     start: Dim = 0
     for v in op.operands:
@@ -299,7 +297,7 @@ def argmax(low: Lowerer, op: Op) -> None:
     x, axis = low.env[op.operands[0]], op.attrs["axis"] % op.operands[0].type.ndim
     low.natural((x.shape[axis] - 1,), "argmax: a tensor")
     out = low.fresh(op.result)
-    low.emit(ArgMax(x, axis, out.pick(axis, 0) if op.attrs["keepdim"] else out))
+    low.emit(ArgMax(x, axis, out.index(axis, 0) if op.attrs["keepdim"] else out))
 
 
 @rule("first", direct=True)

@@ -61,8 +61,8 @@ def pool(low: Lowerer, op: Op) -> None:
     more = [] if around.room is None else [_outside(low, around, around.room)]
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        pixels, copies = around.entered(x.pick(0, n).pick(0, c))
-        place = out.pick(0, n).pick(0, c)
+        pixels, copies = around.entered(x.index(0, n).index(0, c))
+        place = out.index(0, n).index(0, c)
         return *copies, *folded(low, [pixels, *more], place, around.own, start, term)
 
     each_plane(low, out.shape[:2], plane)
@@ -92,8 +92,8 @@ def _window_sums(low: Lowerer, x: View, out: View, axes: Sequence[Axis]) -> None
     assert add is not None
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        pixels, copies = around.entered(x.pick(0, n).pick(0, c))
-        place = out.pick(0, n).pick(0, c)
+        pixels, copies = around.entered(x.index(0, n).index(0, c))
+        place = out.index(0, n).index(0, c)
         return *copies, Reduce(_windows(pixels, around.own), (2, 3), add, place)
 
     each_plane(low, out.shape[:2], plane)
@@ -132,7 +132,7 @@ def spread_pool(low: Lowerer, op: Op) -> None:
     apart = down.stride >= down.taps and across.stride >= across.taps
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        source, to = g.pick(0, n).pick(0, c), out.pick(0, n).pick(0, c)
+        source, to = g.index(0, n).index(0, c), out.index(0, n).index(0, c)
         room, launches = around.cleared(to)
 
         def spread(i: Dim, j: Dim, ys: range, xs: range) -> Launch:
@@ -161,7 +161,7 @@ def max_unpool(low: Lowerer, op: Op) -> None:
     pixels, others = _frame(low, axes, x.dtype, math.nan), _frame(low, axes, x.dtype, 0.0)
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
-        image, best, given, result = (v.pick(0, n).pick(0, c) for v in (x, y, g, out))
+        image, best, given, result = (v.index(0, n).index(0, c) for v in (x, y, g, out))
         seen, copies = pixels.entered(image)
         room, more = others.cleared(result)
 

@@ -172,7 +172,7 @@ class _Region:
         for i, j in taps:
             more = [across.seen(down.seen(v, 0, i, self.ys), 1, j, self.xs) for v in self.planes]
             if self.weights is not None:
-                more.append(self.weights.pick(0, i).pick(0, j).expand(self.out.shape))
+                more.append(self.weights.index(0, i).index(0, j).expand(self.out.shape))
             parts = range(len(views), len(views) + len(more))
             total = self.term(total, *(k.input_(p, dtype) for p in parts))
             views += more

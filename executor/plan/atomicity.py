@@ -123,7 +123,7 @@ def _rows_checked(x: Gather) -> Launch:
     names = [f"#g{x.error}.{axis}" for axis in range(x.index.ndim)]
     source = x.index
     for name in names:
-        source = source.pick(0, Size.named(name))
+        source = source.index(0, Size.named(name))
     inner: Launch = Index(f"#g{x.error}", source, x.x.shape[x.axis], x.error, x.wrap)
     for name, n in zip(reversed(names), reversed(x.index.shape)):
         inner = Loop(name, f"{name}.p", f"{name}.q", n, (inner,))

@@ -3,9 +3,9 @@
 A piece of a `concat` or `stack` is computed, or collected by a loop, in its part of the joined
 tensor. The value that a `set_*` op stores is computed in the part that it goes to, if the op
 updates its operand in place and nothing reads the operand in between; so is a part of that part:
-`x[i, j] = y` stores `y` and nothing else. The operand of a `transpose` or `reshape` at the end of a
-block is computed in the layout of the result. Each is tried only where no value that is still read
-lies in that memory.
+`x[i, j] = y` stores `y` and nothing else. The operand of a view of all its elements (`transpose`,
+`reshape`) at the end of a block is computed in the layout of the result. Each is tried only where
+no value that is still read lies in that memory.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from executor.memory import View
 from executor.plan.copies import Want
 from executor.plan.reuse import Block, elementwise, first_made
 from ir import Fused, Op, Scan, Value
+from ir.opdef import view_rule
+from ir.ops.views import place_of
 from ir.program import Last, Node, Stack
 
 
@@ -96,7 +98,7 @@ def destinations(
         node = block.nodes[at]
         if not isinstance(node, Op):
             continue
-        if node.name in ("transpose", "reshape"):
+        if node.row.shows_all:
             _seen_through(p, node, at)
         elif node.row.joins:
             _join(p, node, at)
@@ -134,17 +136,14 @@ def _stays(b: Block, v: Value, at: int) -> bool:
 
 def _base_of(op: Op, place: View) -> View | None:
     """The memory for the operand of `op` such that the view that `op` takes of it is `place`."""
-    u = op.operands[0].type
-    if op.name == "reshape":
-        base = place.reshape(u.shape)
-        same = base is not None and base.reshape(op.result.type.shape) == place
-        return base if same else None
-    perm = [q % u.ndim for q in op.attrs["perm"]]
-    return place.transpose([perm.index(axis) for axis in range(u.ndim)])
-
-    # ---------------------------------------------------------------- pieces
+    rule = view_rule(op.name)
+    assert rule.inverse is not None
+    base: View | None = rule.layout(place, **rule.inverse(op.operands[0].type, **op.attrs))
+    same = base is not None and rule.layout(base, **op.attrs) == place
+    return base if same else None
 
 
+# ---------------------------------------------------------------- pieces
 def _join(p: _Search, op: Op, at: int) -> None:
     out, times = op.result, Counter(op.operands)
     pieces = [v for v in op.operands if p.made_for_one(v, at) and v not in p.taken]
@@ -199,15 +198,7 @@ def _changed_part(b: Block, op: Op, maker: Node) -> bool:
     if at < 0 or b.nodes[at].operands[:1] != op.operands[:1]:
         return False
     taken = b.nodes[at]
-    return isinstance(taken, Op) and _stores(taken, op)
-
-
-def _stores(taken: Op, op: Op) -> bool:
-    """Whether `op` stores what the view `taken` shows, if both are of one tensor."""
-    if op.row.through != taken.name or taken.operands[1:] != op.operands[2:]:
-        return False
-    given = {k_: v for k_, v in taken.attrs.items() if k_ in op.attrs}
-    return given == op.attrs and taken.result.type == op.operands[1].type
+    return isinstance(taken, Op) and taken.row.views and place_of(taken) == place_of(op)
 
 
 def _quiet(p: _Search, node: Node) -> bool:
@@ -217,7 +208,7 @@ def _quiet(p: _Search, node: Node) -> bool:
     if not isinstance(node, Op) or _may_raise(node):
         return False
     row = node.row
-    return row.may_alias or bool(row.through) or node.name == "full" or p.makes_storage(node)
+    return row.may_alias or bool(row.through) or row.is_constant or p.makes_storage(node)
 
 
 def _may_raise(op: Op) -> bool:

@@ -103,8 +103,8 @@ def analyse(
 
 
 def _enter(b: Block, node: Node, at: int) -> None:
-    """A sum may be computed in the memory of its product (`added`), the operand of a `reshape` or
-    `transpose` in that of the view (`executor.plan.destinations`)."""
+    """A sum may be computed in the memory of its product (`added`), the operand of a view
+    of all its elements in that of the view (`executor.plan.destinations`)."""
     for v in b.read(node.operands):
         b.last[v] = at
         b.users.setdefault(v, []).append(at)
@@ -112,7 +112,7 @@ def _enter(b: Block, node: Node, at: int) -> None:
     if node.name == "add":
         products = (b.made[v] for v in node.operands if v in b.made and _product(b, v))
         first = min(products, default=at)
-    if node.name in ("reshape", "transpose"):
+    if isinstance(node, Op) and node.row.shows_all:
         first = b.made.get(node.operands[0], at)
     b.defined.update(dict.fromkeys(node.results, at))
     b.made.update(dict.fromkeys(node.results, first))

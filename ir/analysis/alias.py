@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ir.layout import S, StridedLayout, row_major
 from ir.loc import UNKNOWN, Dy2stError, Loc
 from ir.opdef import view_rule
 from ir.program import Carry, Cond, Const, Custom, Last, Node, Op, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Region
-from ir.types import BOOL, Strides, Type, contiguous
+from ir.types import BOOL, Size, Type
 from ir.uses import walk
 
 
@@ -115,6 +116,10 @@ def at_least_once(s: Scan, program: Program, starts: bool = False) -> bool:
     return False
 
 
+#: what an offset names that depends on an index from data
+DATA = "#data"
+
+
 class _Walker:
     """`nodes`: the loops and branches around. `true`: flags that are surely true, if none is
     written."""
@@ -123,20 +128,20 @@ class _Walker:
         self.program, self.found = program, Aliases()
         self.nodes: list[Region] = []
         self.depth: dict[Value, int] = {}
-        self.strides: dict[Value, Strides] = {}
+        self.layouts: dict[Value, StridedLayout] = {}
         self.true: set[Value] = set()
         self.constant_flags = not any(map(writes_flag, walk(program.ops)))
 
     def fresh(self, v: Value, *may_be: Value) -> None:
         self.found.base[v] = v
         self.depth[v] = len(self.nodes)
-        self.strides[v] = contiguous(v.type.shape)
+        self.layouts[v] = row_major(v.type.shape)
         if may_be:
             self.found.edges[v] = set(may_be)
 
-    def same(self, v: Value, of: Value, strides: Strides) -> None:
+    def same(self, v: Value, of: Value, layout: StridedLayout) -> None:
         self.found.base[v] = self.found.base[of]
-        self.strides[v] = strides
+        self.layouts[v] = layout
 
     def block(self, ops: Sequence[Node]) -> None:
         for node in ops:
@@ -160,11 +165,11 @@ class _Walker:
             self.true.add(node.result)
 
     def view(self, op: Op) -> None:
-        strides = view_strides(op, self.strides[op.operands[0]])
-        if strides is None:
+        layout = view_layout(op, self.layouts[op.operands[0]])
+        if layout is None:
             self.fresh(op.result, self.found.base[op.operands[0]])
         else:
-            self.same(op.result, op.operands[0], strides)
+            self.same(op.result, op.operands[0], layout)
 
     def write(self, base: Value, loc: Loc) -> None:
         for node in self.nodes:
@@ -177,7 +182,7 @@ class _Walker:
         self.nodes.append(node)
 
     def const(self, p: Const) -> None:
-        self.same(p.inner, p.outer, self.strides[p.outer])
+        self.same(p.inner, p.outer, self.layouts[p.outer])
         if p.outer in self.true:
             self.true.add(p.inner)
 
@@ -212,8 +217,8 @@ class _Walker:
             if isinstance(p, Const):
                 self.const(p)
             elif isinstance(p, Seq):
-                outer = self.strides[p.outer]
-                self.same(p.inner, p.outer, outer[: p.axis] + outer[p.axis + 1 :])
+                outer = self.layouts[p.outer]
+                self.same(p.inner, p.outer, outer.index(p.axis, Size.named(DATA)))
             elif isinstance(p, Carry):
                 self.fresh(p.inner)
                 self.found.carried.add(p.inner)
@@ -253,30 +258,34 @@ def writes_flag(node: Node) -> bool:
     return isinstance(node, Op) and node.row.writes and node.operands[0].type.dtype == BOOL
 
 
-# ---------------------------------------------------------------- strides
-def view_strides(op: Op, strides: Strides) -> Strides | None:
-    """Strides of the result of a view op, or None where it may be a copy."""
-    x, y = op.operands[0].type, op.result.type
-    return view_rule(op.name).strides(x, y, strides, **op.attrs)
+# ---------------------------------------------------------------- layouts
+def view_layout(op: Op, x: S) -> S | None:
+    """The layout of the result of a view op, from that of its operand; None where it may be a copy.
+    Its offset names `DATA` where an index comes from data."""
+    at = [Size.named(DATA) for _ in op.operands[1:]]
+    found: S | None = view_rule(op.name).layout(x, *at, **op.attrs)
+    return found
 
 
 def places_along(op: Op, axis: int) -> range | None:
     """The places along `axis` of its operand that a view shows; None where they are not known."""
-    along = tuple(int(k == axis) for k in range(op.operands[0].type.ndim))
-    strides = view_strides(op, along)
-    if strides is None or op.operands[1:]:
+    shape = op.operands[0].type.shape
+    along = StridedLayout(0, shape, tuple(int(k == axis) for k in range(len(shape))))
+    y = view_layout(op, along)
+    if y is None or op.operands[1:]:
         return None
-    start = view_rule(op.name).offset(along, **op.attrs)
-    steps = [(n, s) for n, s in zip(op.result.type.shape, strides) if s != 0]
+    steps = [(n, s) for n, s in zip(y.shape, y.strides) if s != 0]
     if len(steps) > 1:
         return None
     length, step = steps[0] if steps else (1, 1)
+    start = y.offset
     if not (isinstance(start, int) and isinstance(length, int) and isinstance(step, int)):
         return None
     return range(start, start + step * length, step)
 
 
 __all__ = [
+    "DATA",
     "AliasError",
     "Aliases",
     "Step",
@@ -284,5 +293,5 @@ __all__ = [
     "analyse",
     "at_least_once",
     "places_along",
-    "view_strides",
+    "view_layout",
 ]

@@ -19,8 +19,6 @@ from ir.uses import walk
 CACHED = 1 << 18
 #: scalar operations that computing one value again may take, all that it depends on included
 MOST_WORK = 16
-CONSTANTS = ("full", "size", "iota")
-COPIES = ("expand", "assign")
 #: ops that read much for one result: one of all steps costs less than one in each
 PRODUCTS = ("matmul", "conv", "embedding")
 
@@ -35,7 +33,7 @@ def bytes_of(*values: Value) -> int:
 
 def is_free(node: Node) -> bool:
     """Whether nothing is computed: a view, or a constant."""
-    return isinstance(node, Op) and (node.row.may_alias or node.name in CONSTANTS)
+    return isinstance(node, Op) and (node.row.may_alias or node.row.is_constant)
 
 
 def is_product(node: Node) -> bool:
@@ -46,15 +44,15 @@ def work_of(node: Node) -> int | None:
     """Scalar operations per element of the result; None for a node that is not computed twice."""
     if not isinstance(node, Op) or node.row.effect or node.row.writes:
         return None
-    if node.name in COPIES:
-        return 1
-    if is_free(node) and node.name != "split" or node.name == "tensor_array":
+    if node.row.shares:
+        return 1 if len(node.results) == 1 else None
+    if is_free(node) or node.name == "tensor_array":
         return 0
     if node.row.kernel is None:
         return None
     inputs = [k.input_(i, v.type.dtype) for i, v in enumerate(node.operands)]
     parts = k.nodes([node.row.kernel(*inputs, **node.attrs)])
-    return sum(p.op not in ("const", "input") for p in parts)
+    return max(1, sum(p.op not in ("const", "input") for p in parts))
 
 
 def weights_of(s: Scan) -> int:

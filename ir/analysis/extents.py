@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from ir.layout import row_major
+from ir.opdef import view_rule
+from ir.ops.views import place_of
 from ir.program import ENDLESS, Node, Op, Program, Scan, Seq, Value
 from ir.types import Dim, Size, evaluate_dim
 from ir.uses import walk
@@ -67,20 +70,16 @@ def _bytes(v: Value) -> Dim:
 
 def _reach(op: Op) -> Iterator[Dim]:
     """How far the attributes of an op reach beyond the first element of its operand."""
-    a = op.attrs
-    for name in ("index", "n"):
-        if name in a:
-            yield absolute(a[name])
-    if op.name in ("slice", "set_slice"):
-        dims = (op.result if op.name == "slice" else op.operands[1]).type.shape
-        yield absolute(a["start"]) + (absolute(dims[a["axis"] % len(dims)]) + 1) * abs(a["step"])
-    if "strides" in a:
-        part = op.operands[1] if op.name == "set_strided" else op.result
-        total = absolute(a["offset"])
-        for d, s in zip(part.type.shape, a["strides"]):
+    if "n" in op.attrs:
+        yield absolute(op.attrs["n"])
+    if op.row.is_address or op.row.through:
+        place, whole = place_of(op), row_major(op.operands[0].type.shape)
+        part = view_rule(place.name).layout(whole, *(0 for _ in place.at), **place.attrs)
+        total = absolute(part.offset)
+        for d, s in zip(part.shape, part.strides):
             total = total + (absolute(d) + 1) * absolute(s)
         yield total
-    for q in a.get("padding", ()):
+    for q in op.attrs.get("padding", ()):
         yield absolute(q[0]) + absolute(q[1])
 
 

@@ -9,13 +9,13 @@ A write needs places that differ (`overlaps`); whoever emits a view that is writ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
-from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op, unchanged
+from ir.layout import Strided, extent, overlaps
+from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op, stored_by, unchanged
 from ir.ops.gradients import Placed, Scattered
 from ir.ops.views import write_row
 from ir.program import Builder, Value
@@ -23,11 +23,9 @@ from ir.types import (
     COMPLEX,
     I64,
     Dim,
-    Size,
-    Strides,
     Type,
     complex_type,
-    contiguous,
+    divide,
     floor_divide,
     is_natural,
     pair_type,
@@ -35,32 +33,6 @@ from ir.types import (
 )
 
 Dims = tuple[Dim, ...]
-
-
-def extent(shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> tuple[Dim, Dim]:
-    """The smallest and the largest place of an element; a stride whose sign depends on named sizes
-    is not negative."""
-    low = high = offset
-    for d, s in zip(shape, strides):
-        reach = (d - 1) * s
-        low, high = (low + reach, high) if s != 0 and is_natural(0 - s) else (low, high + reach)
-    return low, high
-
-
-def overlaps(shape: Sequence[Dim], strides: Sequence[Dim]) -> bool:
-    """Whether two elements of a view may be in one place: never wrong about no, and exact for
-    what slices, transposes and diagonals make of a tensor."""
-    axes = [(s, d) for s, d in zip(strides, shape) if d != 1]
-    if 0 in shape or len(axes) == 1 and axes[0][0] != 0:
-        return False
-    if any(isinstance(q, Size) for pair in axes for q in pair):
-        return True
-    reach = 0
-    for s, d in sorted((abs(int(s)), int(d)) for s, d in axes):  # type: ignore[arg-type]
-        if s <= reach:
-            return True
-        reach += (d - 1) * s
-    return False
 
 
 def _types(x: Type, shape: Dims, strides: Dims, offset: Dim) -> Type:
@@ -111,12 +83,9 @@ op(
     ref=_view,
     grad=_grad,
     view=ViewRule(
-        strides=lambda x, y, unit, shape, strides, offset: tuple(s * unit[0] for s in strides),
-        offset=lambda unit, shape, strides, offset: unit[0] * offset,
+        layout=Strided.strided,
         python=lambda x, shape, strides, offset: x.as_strided(shape, strides, offset),
-        unview=lambda b, base, new, shape, strides, offset: b.set_strided(
-            base, new, strides=strides, offset=offset
-        ),
+        unview=stored_by("set_strided"),
         overlaps=lambda y, shape, strides, offset: overlaps(shape, strides),
     ),
     examples=(
@@ -148,10 +117,21 @@ def _unfold_types(x: Type, axis: int, size: int, step: int) -> Type:
         assume(n, ">=", size)
     except ShapeError:
         raise ShapeError(f"unfold: a window of {size} along axis {at} of {x}") from None
-    gaps = floor_divide(n - size, step)
-    if gaps is None:
+    count = _windows(n, size, step)
+    if count is None:
         raise ShapeError(f"unfold of {x}: how many windows every {step} elements?")
-    return x.with_shape((*x.shape[:at], gaps + 1, *x.shape[at + 1 :], size))
+    return x.with_shape((*x.shape[:at], count, *x.shape[at + 1 :], size))
+
+
+def _windows(n: Dim, size: int, step: int) -> Dim | None:
+    """How many windows there are in `n` elements, if that is a polynomial."""
+    gaps = floor_divide(n - size, step)
+    return None if gaps is None else gaps + 1
+
+
+def _unfolded(x: Strided, axis: int, size: int, step: int) -> Strided | None:
+    count = _windows(x.shape[axis % x.ndim], size, step)
+    return None if count is None else x.unfold(axis, size, step, count)
 
 
 def _unfold_ref(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
@@ -161,23 +141,9 @@ def _unfold_ref(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
     return every[steps]
 
 
-def _unfold_strides(x: Type, y: Type, strides: Strides, axis: int, size: int, step: int) -> Strides:
-    at = axis % x.ndim
-    return (*strides[:at], strides[at] * step, *strides[at + 1 :], strides[at])
-
-
 def _windows_overlap(y: Type, axis: int, size: int, step: int) -> bool:
     several = y.shape[axis % (y.ndim - 1)] != 1
     return size > step and several and 0 not in y.shape
-
-
-def _fold(b: Builder, base: Value, new: Value, axis: int, size: int, step: int) -> Value:
-    """`base` with `new` in its windows, which do not overlap."""
-    t = base.type
-    strides = _unfold_strides(t, new.type, contiguous(t.shape), axis, size, step)
-    flat = b.reshape(base, shape=(product(t.shape),))
-    out: Value = b.reshape(b.set_strided(flat, new, strides=strides), shape=t.shape)
-    return out
 
 
 def _unfold_grad(
@@ -202,10 +168,9 @@ op(
     ref=_unfold_ref,
     grad=_unfold_grad,
     view=ViewRule(
-        strides=_unfold_strides,
-        offset=lambda strides, axis, size, step: 0,
+        layout=_unfolded,
         python=lambda x, axis, size, step: x.unfold(axis, size, step),
-        unview=_fold,
+        unview=stored_by("set_unfold"),
         overlaps=_windows_overlap,
     ),
     examples=(
@@ -214,6 +179,15 @@ op(
         example("f64[2,7,2]", axis=1, size=4, step=2),
         example("i64[2,5]", axis=1, size=5, step=1),
         example("f32[0,4]", axis=1, size=2, step=2),
+    ),
+)
+write_row(
+    "set_unfold(x, y, *, axis, size, step)",
+    OPS["unfold"],
+    (
+        example("f32[8]", "f32[4,2]", axis=0, size=2, step=2),
+        example("f64[3,7,2]", "f64[3,2,2,2]", axis=1, size=2, step=3),
+        example("f32[0,4]", "f32[0,2,2]", axis=1, size=2, step=2),
     ),
 )
 
@@ -231,17 +205,17 @@ def _of_pairs(x: Type) -> Type:
     return complex_type(x)
 
 
-def _halves(x: Type, y: Type, strides: Strides) -> Strides | None:
+def _halves(x: Strided) -> Strided | None:
     """None where the pairs do not lie as complex numbers do."""
-    known = [s for s in strides if not isinstance(s, Size)]
-    if strides[-1:] != (1,) or len(known) != len(strides) or any(s % 2 for s in known[:-1]):
+    strides = [divide(s, 2) for s in x.strides[:-1]]
+    offset, known = divide(x.offset, 2), tuple(s for s in strides if s is not None)
+    if x.strides[-1:] != (1,) or offset is None or len(known) < len(strides):
         return None
-    return tuple(s // 2 for s in known[:-1])
+    return x.lying(offset, x.shape[:-1], known)
 
 
-def _doubled(x: Type, y: Type, strides: Strides) -> Strides:
-    out: list[Dim] = [s * 2 for s in strides]
-    return (*out, 1)
+def _doubled(x: Strided) -> Strided:
+    return x.lying(x.offset * 2, (*x.shape, 2), (*(s * 2 for s in x.strides), 1))
 
 
 def _parts(x: np.ndarray) -> np.ndarray:
@@ -265,8 +239,7 @@ op(
     ref=_parts,
     grad=lambda b, g, y, x: [b.as_complex(g)],
     view=ViewRule(
-        strides=_doubled,
-        offset=lambda strides: 0,
+        layout=_doubled,
         python=lambda x: x.as_real(),
         unview=lambda b, base, new: b.as_complex(new),
     ),
@@ -278,11 +251,9 @@ op(
     ref=_whole,
     grad=lambda b, g, y, x: [b.as_real(g)],
     view=ViewRule(
-        strides=_halves,
-        offset=lambda strides: 0,
+        layout=_halves,
         python=lambda x: x.as_complex(),
         unview=lambda b, base, new: b.as_real(new),
+        copies=True,
     ),
 )
-
-__all__ = ["extent", "overlaps"]

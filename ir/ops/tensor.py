@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ir.layout import Strided
 from ir.messages import HOLE, MOST_SHOWN, Shown, fits, worded
 from ir.opdef import (
     ShapeError,
@@ -26,7 +27,7 @@ from ir.opdef import (
 from ir.ops.elementwise import require_kind, same_dtype
 from ir.ops.gradients import fitted
 from ir.program import Builder, Value
-from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product, reshape_strides
+from ir.types import BOOL, F16, F32, F64, I64, Dim, DType, Type, divide, product
 
 Attrs: TypeAlias = dict[str, Any]
 
@@ -89,6 +90,7 @@ op(
     kernel=lambda x: x,
     ref=lambda x: x.copy(),
     grad=lambda b, g, y, x: [g],
+    selects=("x",),
     paddle="assign",
     examples=[("f32[3,4]",), ("i64[]",), ("bool[0,2]",)],
 )
@@ -108,8 +110,7 @@ op(
     expand=lambda b, x: x,
     grad=no_gradient,
     view=ViewRule(
-        strides=lambda x, y, strides: strides,
-        offset=lambda strides: 0,
+        layout=lambda x: x,
         python=lambda x: x.detach(),
         unview=lambda b, base, new: b.keep_gradient(base, new),
     ),
@@ -123,8 +124,7 @@ op(
     expand=lambda b, x: x,
     grad=lambda b, g, y, x: [g],
     view=ViewRule(
-        strides=lambda x, y, strides: strides,
-        offset=lambda strides: 0,
+        layout=lambda x: x,
         python=lambda x: x.view(x.shape),
         unview=lambda b, base, new: new,
     ),
@@ -180,6 +180,10 @@ def _reshape_ref(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     return x.reshape(shape)
 
 
+def _reshaped(x: Strided, shape: tuple[Dim, ...]) -> Strided | None:
+    return x.reshape(resolve_shape(Type(F32, x.shape), shape) if -1 in shape else shape)
+
+
 op(
     "reshape(x, *, shape)",
     pairs=with_pair,
@@ -187,10 +191,10 @@ op(
     ref=_reshape_ref,
     grad=lambda b, g, y, x, shape: [b.reshape(g, shape=x.type.shape)],
     view=ViewRule(
-        strides=lambda x, y, strides, shape: reshape_strides(x.shape, strides, y.shape),
-        offset=lambda strides, shape: 0,
+        layout=_reshaped,
         python=lambda x, shape: x.reshape(list(shape)),
-        unview=lambda b, base, new, shape: b.reshape(new, shape=base.type.shape),
+        inverse=lambda x, shape: {"shape": x.shape},
+        copies=True,
     ),
     examples=(
         example("f32[3,4]", shape=(2, 6)),
@@ -219,12 +223,9 @@ op(
     ref=lambda x, perm: np.transpose(x, perm),
     grad=lambda b, g, y, x, perm: [b.transpose(g, perm=inverse(_permutation(perm, x.type.ndim)))],
     view=ViewRule(
-        strides=lambda x, y, strides, perm: tuple(strides[p] for p in perm),
-        offset=lambda strides, perm: 0,
+        layout=Strided.transpose,
         python=lambda x, perm: x.transpose(list(perm)),
-        unview=lambda b, base, new, perm: b.transpose(
-            new, perm=inverse(_permutation(perm, base.type.ndim))
-        ),
+        inverse=lambda x, perm: {"perm": inverse(_permutation(perm, x.ndim))},
     ),
     examples=(
         example("f32[3,4]", perm=(1, 0)),

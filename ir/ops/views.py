@@ -7,14 +7,17 @@ special case. Indices that come from data are checked against their bounds when 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from ir.layout import Strided
 from ir.opdef import (
     OPS,
     Example,
     OpDef,
+    Part,
     ShapeError,
     ViewRule,
     assume,
@@ -23,11 +26,13 @@ from ir.opdef import (
     op,
     same_axis,
     same_dim,
+    stored_by,
+    view_rule,
 )
 from ir.ops.elementwise import require_kind
 from ir.ops.gradients import Placed, Scattered, flat_index, overwritten
-from ir.program import Builder, Value
-from ir.types import I64, Dim, Size, Strides, Type
+from ir.program import Builder, Op, Value
+from ir.types import I64, Dim, Size, Type
 
 
 def _at(axis: int, index: Any) -> tuple[Any, ...]:
@@ -48,18 +53,6 @@ def _cut(start: Any, length: Any, step: int = 1) -> slice:
     if isinstance(stop, int) and stop < 0:
         stop = None
     return slice(start, stop, None if step == 1 else step)
-
-
-def _sliced_strides(
-    x: Type, y: Type, strides: Strides, axis: int, start: Dim, length: Dim, step: int
-) -> Strides:
-    at = axis % x.ndim
-    return (*strides[:at], strides[at] * step, *strides[at + 1 :])
-
-
-def _strides_without(x: Type, y: Type, strides: Strides, axis: int, **attrs: Any) -> Strides:
-    at = axis % x.ndim
-    return strides[:at] + strides[at + 1 :]
 
 
 def sliced(x: np.ndarray, axis: int, start: int, length: int, step: int) -> np.ndarray:
@@ -94,12 +87,9 @@ op(
     ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
     grad=lambda b, g, y, x, **attrs: [Placed("slice", g, (), attrs)],
     view=ViewRule(
-        strides=_sliced_strides,
-        offset=lambda strides, axis, start, length, step: strides[axis] * start,
+        layout=Strided.slice,
         python=lambda x, axis, start, length, step: item(x, axis, _cut(start, length, step)),
-        unview=lambda b, base, new, axis, start, length, step: b.set_slice(
-            base, new, axis=axis, start=start, step=step
-        ),
+        unview=stored_by("set_slice"),
     ),
     examples=(
         example("f32[3,8]", axis=1, start=2, length=4),
@@ -111,6 +101,8 @@ op(
 
 
 Attrs: TypeAlias = dict[str, Any]
+#: view -> the op that stores through it
+STORES: dict[str, str] = {}
 
 
 def write_row(
@@ -145,10 +137,53 @@ def write_row(
     ) -> Sequence[Value | None]:
         return overwritten(b, g, view.name, *at, **of_part(attrs, y.type.shape))
 
-    op(
-        signature, types=types, ref=ref, grad=grad, updates="x", through=view.name,
+    row = op(
+        signature, types=types, ref=ref, grad=grad, updates="x", through=Part(view.name, of_part),
         checks=view.checks, examples=examples,
     )  # fmt: skip
+    STORES[view.name] = row.name
+
+
+@dataclass(frozen=True)
+class Place:
+    """The view `name(x, *at, **attrs)`, of type `type`."""
+
+    name: str
+    at: tuple[Value, ...]
+    attrs: Attrs
+    type: Type
+
+
+def view_name(op: Op) -> str:
+    """The view that an op is, or stores through."""
+    return op.row.through.view if op.row.through else op.name
+
+
+def at_numbers(op: Op, *index: Dim) -> Op:
+    """The op at these indices instead of those from data."""
+    place = place_of(op)
+    static = view_rule(place.name).static
+    assert static is not None
+    name, attrs = static(*index, **place.attrs)
+    name = name if op.row.views else STORES[name]
+    own = {k: v for k, v in attrs.items() if k in OPS[name].attrs}
+    given = len(op.operands) - len(index)
+    return replace(op, name=name, operands=op.operands[:given], attrs=own)
+
+
+def place_of(op: Op) -> Place:
+    """The part of its operand that a view shows, or that an op stores into; two are equal if the
+    parts are the same ones, of one tensor."""
+    part = op.row.through
+    if part is None:
+        name, at, attrs, t = op.name, op.operands[1:], op.attrs, op.result.type
+    else:
+        y = op.operands[1]
+        name, at, t = part.view, op.operands[2:], y.type
+        attrs = part.attrs(op.attrs, y.type.shape)
+    if "axis" in attrs:
+        attrs = {**attrs, "axis": attrs["axis"] % op.operands[0].type.ndim}
+    return Place(name, tuple(at), attrs, t)
 
 
 def along(attrs: Attrs, shape: Sequence[Dim]) -> Attrs:
@@ -192,10 +227,9 @@ op(
     ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
     grad=lambda b, g, y, x, **attrs: [Placed("index", g, (), attrs)],
     view=ViewRule(
-        strides=_strides_without,
-        offset=lambda strides, axis, index: strides[axis] * index,
+        layout=Strided.index,
         python=item,
-        unview=lambda b, base, new, axis, index: b.set_index(base, new, axis=axis, index=index),
+        unview=stored_by("set_index"),
     ),
     examples=(
         example("f32[3,8]", axis=1, index=2),
@@ -241,10 +275,10 @@ op(
         None,
     ],
     view=ViewRule(
-        strides=_strides_without,
-        offset=lambda strides, index, axis: strides[axis] * index,
+        layout=lambda x, index, axis: x.index(axis, index),
         python=lambda x, index, axis: item(x, axis, index),
-        unview=lambda b, base, new, index, axis: b.set_dynamic_index(base, new, index, axis=axis),
+        unview=stored_by("set_dynamic_index"),
+        static=lambda index, axis: ("index", {"axis": axis, "index": index}),
     ),
     checks=True,
     examples=(
@@ -288,11 +322,12 @@ op(
     ref=windowed,
     grad=lambda b, g, y, x, index, **attrs: [Placed("dynamic_slice", g, (index,), attrs), None],
     view=ViewRule(
-        strides=lambda x, y, strides, axis, length: strides,
-        offset=lambda strides, index, axis, length: strides[axis] * index,
+        layout=lambda x, index, axis, length: x.slice(axis, index, length),
         python=lambda x, index, axis, length: item(x, axis, _cut(index, length)),
-        unview=lambda b, base, new, index, axis, length: b.set_dynamic_slice(
-            base, new, index, axis=axis
+        unview=stored_by("set_dynamic_slice"),
+        static=lambda index, axis, length: (
+            "slice",
+            {"axis": axis, "start": index, "length": length, "step": 1},
         ),
     ),
     checks=True,

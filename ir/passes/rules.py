@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ir.opdef import OPS
+from ir.ops.views import STORES, place_of, view_name
 from ir.passes.stores import axis_of, behind
 from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
 from ir.rewrite import Block
@@ -331,44 +332,35 @@ def pick_of_stack(b: Block, op: Op) -> Value | None:
 
 #: of a concat that stands for stores
 MOST_PARTS = 16
-#: op that stores through a view -> that view
-SETS = {n: row.through for n, row in OPS.items() if row.through}
 
 
-@rule_for(*SETS.values())
+@rule_for(*STORES)
 def read_what_was_set(b: Block, op: Op) -> Value | None:
     """pick(set_pick(x, y, axis=0, index=1), axis=0, index=1) => y"""
-    inner = b.op_of(op.operands[0], *SETS)
-    if inner is None or SETS[inner.name] != op.name or _place(op) != _place(inner):
+    inner = b.op_of(op.operands[0], *STORES.values())
+    if inner is None or place_of(op) != place_of(inner):
         return None
     y = inner.operands[1]
     return y if y.type == op.result.type else None
 
 
-@rule_for(*SETS)
+@rule_for(*STORES.values())
 def set_again(b: Block, op: Op) -> Value | None:
     """set_pick(set_pick(x, y, axis=0, index=1), z, axis=0, index=1) => set_pick(x, z, ...)"""
     inner = b.op_of(op.operands[0], op.name)
-    same = inner is not None and _place(op) == _place(inner)
+    same = inner is not None and place_of(op) == place_of(inner)
     if inner is None or not same or inner.operands[1].type != op.operands[1].type:
         return None
     return b.emit(op.name, (inner.operands[0], *op.operands[1:]), op.attrs)[0]
 
 
-@rule_for(*SETS)
+@rule_for(*STORES.values())
 def set_what_was_read(b: Block, op: Op) -> Value | None:
     """set_pick(x, pick(x, axis=0, index=1), axis=0, index=1) => x"""
-    inner = b.op_of(op.operands[1], SETS[op.name])
-    same = inner is not None and inner.operands[0] is op.operands[0]
-    return op.operands[0] if inner is not None and same and _place(op) == _place(inner) else None
-
-
-def _place(op: Op) -> list[Any]:
-    """Return a key of the region that a view shows or a write stores, without its shape."""
-    ndim = op.operands[0].type.ndim
-    attrs = {k: v % ndim if k == "axis" else v for k, v in op.attrs.items()}
-    named = [(k, v) for k, v in attrs.items() if k not in ("length", "shape")]
-    return [sorted(named), op.operands[2 if op.row.through else 1 :]]
+    inner = b.op_of(op.operands[1], view_name(op))
+    if inner is None or inner.operands[0] is not op.operands[0]:
+        return None
+    return op.operands[0] if place_of(op) == place_of(inner) else None
 
 
 @rule_for("set_slice")

@@ -13,12 +13,12 @@ from ir.streaming.rules import chunk_attrs, emit, rule, time_axis
 from ir.types import I64
 
 
-@rule("full")
+@rule("full", makes=True)
 def full(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     return [uniform(c, op, emit(c, op, [], **chunk_attrs(c, op)))]
 
 
-@rule("expand", moves=True)
+@rule("expand", moves=True, makes=True)
 def expand(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     (x,) = xs
     new = emit(c, op, [x.value], **chunk_attrs(c, op))
@@ -58,7 +58,7 @@ def whole_length(c: Chunks, rate: int, rest: int) -> Length:
     return c.lengths.setdefault((rate, rest), [computed])[0]
 
 
-@rule("iota")
+@rule("iota", makes=True)
 def iota(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     a = op.attrs
     made = uniform(c, op, None)
@@ -71,7 +71,7 @@ def iota(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     return [Chunk(c.b.add(first, c.b.multiply(at, step)), s)]
 
 
-@rule("size")
+@rule("size", makes=True)
 def size(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     refuse(
         op.loc,

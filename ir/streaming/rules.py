@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias
 
-from ir.opdef import view_rule
+from ir.analysis.alias import view_layout
+from ir.analysis.ranges import names_in
+from ir.layout import StridedLayout
 from ir.program import Op, Value
 from ir.streaming.chunks import Chunk, Chunks, refuse
 from ir.streaming.facts import QUANTUM, Final, Head, Stream, mentions, slope
@@ -22,17 +24,18 @@ Rule: TypeAlias = Callable[[Chunks, Op, Sequence[Chunk]], "Sequence[Chunk]"]
 RULES: dict[str, Rule] = {}
 #: the rules that take streams with frames before their first chunk
 MOVES: set[str] = set()
-#: rows that make a stream of what is none
-MAKES = ("full", "expand", "iota", "size", "slice")
+#: those that make a stream of what is none
+MAKES: set[str] = set()
 
 
-def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:
+def rule(*names: str, moves: bool = False, makes: bool = False) -> Callable[[Rule], Rule]:
     """Declare the rule of rows that move frames, or whose axes do not follow from the row.
-    `moves`: it takes streams with a negative delay as well."""
+    `moves`: it takes streams with a negative delay as well; `makes`: it also makes streams."""
 
     def declare(f: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, f))
         MOVES.update(names if moves else ())
+        MAKES.update(names if makes else ())
         return f
 
     return declare
@@ -158,18 +161,17 @@ def tracked_view(c: Chunks, op: Op, x: Chunk) -> Sequence[Chunk]:
     where."""
     s, whole = x.stream, op.operands[0].type
     strides = tuple(Size.named(f"stride{k}") for k in range(whole.ndim))
-    of_result = view_rule(op.name).strides(whole, op.result.type, strides, **op.attrs)
-    offset = view_rule(op.name).offset(strides, **op.attrs)
+    found = view_layout(op, StridedLayout(0, whole.shape, strides))
     at = (
         []
-        if of_result is None
+        if found is None
         else [
             k
-            for k, (stride, d) in enumerate(zip(of_result, op.result.type.shape))
+            for k, (stride, d) in enumerate(zip(found.strides, found.shape))
             if stride == strides[s.axis] and d == whole.shape[s.axis]
         ]
     )
-    in_offset = isinstance(offset, Size) and f"stride{s.axis}" in offset.names
+    in_offset = found is not None and f"stride{s.axis}" in names_in(found.offset)
     if len(at) != 1 or in_offset or grows(op) and op.name != "expand":
         refuse(
             op.loc,

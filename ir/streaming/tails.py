@@ -92,7 +92,7 @@ class Analysis:
         elif op.name == "iota":
             start = Fraction(op.attrs["start"])
             made = Affine({0: Fraction(op.attrs["step"])}, start, start)
-        elif op.name in ("reshape", "expand", "transpose"):
+        elif op.row.may_alias:
             made = _moved(op, xs[0])
         elif op.row.kernel is not None:
             made = _elementwise(op, xs)
@@ -149,6 +149,8 @@ def _moved(op: Op, x: Fact) -> Fact | None:
         before, after = square(op.operands[0].type), square(op.results[0].type)
         turned = before is not None and after is not None and perm[after[0]] == before[1]
         return Tails(x.future, x.past, x.here) if turned else x
+    if op.name not in ("reshape", "expand"):
+        return None
     if isinstance(x, Tails):
         return x
     places = {a: a + len(new) - len(old) for a in x.coefs}

@@ -134,7 +134,7 @@ def unfold(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
 
 
 # ---------------------------------------------------------------- slices
-@rule("slice", moves=True)
+@rule("slice", moves=True, makes=True)
 def slice_(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     (x,) = xs
     a = op.attrs
@@ -262,9 +262,8 @@ def _constant(c: Chunks, part: Chunk) -> float | None:
     node = next((n for n in c.top.ops if part.value in n.results), None)
     if isinstance(node, Op) and node.name == "full":
         return float(node.attrs["value"])
-    if isinstance(node, Op) and node.name in ("expand", "reshape", "assign", "transpose"):
-        return _constant(c, Chunk(node.operands[0]))
-    return None
+    sources = node.row.sources(node.operands) if isinstance(node, Op) else ()
+    return _constant(c, Chunk(sources[0])) if len(sources) == 1 else None
 
 
 def _before(c: Chunks, op: Op, x: Chunk, part: Chunk, axis: int) -> Chunk:

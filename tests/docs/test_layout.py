@@ -23,6 +23,7 @@ PACKAGES = ("ir", "executor", "dy2st")
 FLOORS = {
     "ir": [
         "loc types messages",
+        "layout",
         "opdef scalar",
         "program",
         "ops",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.state.ownership import refuse
@@ -17,7 +18,7 @@ def strided(
 ) -> FakeTensor:
     """The view of `lies.source` with these strides, `offset` elements behind where `x` begins."""
     trace, fake = e.trace, lift(e.trace, x)
-    if lies.offset is None:
+    if not lies.settled:
         raise unknown(trace, "a view by strides")
     fix(trace, trace.root(lies.source))
     source = fake
@@ -76,9 +77,9 @@ def as_strided(
     fake = lift(e.trace, x)
     lies, size = exact(e.trace, fake, "as_strided"), e.type(x).dtype.size
     start = int(offset) - offset_of(e.trace, lies.source)
-    if start % size or lies.offset is None:
+    if start % size or not lies.settled:
         raise unknown(e.trace, "as_strided")
-    return strided(e, x, Layout(lies.source, 0, lies.strides), dims, stride, start // size)
+    return strided(e, x, replace(lies, offset=0), dims, stride, start // size)
 
 
 @adapter("view_dtype")

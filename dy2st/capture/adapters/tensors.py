@@ -21,7 +21,7 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import dim_of, is_symint, note_measured
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
-from ir.types import BOOL, F32, I32, I64, Dim, Size, divide, product, reshape_strides
+from ir.types import BOOL, F32, I32, I64, Dim, Size, divide, product
 
 
 @adapter("full")
@@ -165,7 +165,7 @@ def shares_when_reshaped(e: Emitter, x: object, shape: tuple[Dim, ...]) -> bool:
     lies = layout(e.trace, fake._value)
     if lies is None:
         return True
-    return reshape_strides(have.shape, lies.strides, resolve_shape(have, shape)) is not None
+    return lies.reshape(resolve_shape(have, shape)) is not None
 
 
 @adapter("flatten")

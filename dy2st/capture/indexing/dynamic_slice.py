@@ -14,10 +14,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.trace import Frame, Trace
 from ir import Op, Value
-from ir.types import I64
-
-#: ops that hand an integer on
-SAME = frozenset(("assign", "cast", "reshape", "detach", "alias"))
+from ir.types import I64, product
 
 
 def window(e: Emitter, x: object, axis: int, item: slice) -> FakeTensor | None:
@@ -67,7 +64,7 @@ def _place(trace: Trace, value: Value) -> tuple[Value | None, int]:
 
 def _step(trace: Trace, op: Op) -> tuple[Value, int] | None:
     """Match an op that adds a constant to an operand: the operand and the constant."""
-    if op.name in SAME and op.operands[0].type.dtype.kind == "i":
+    if _hands_on(op):
         return op.operands[0], 0
     if op.name == "scale" and op.attrs["scale"] == 1 and op.attrs["bias"] % 1 == 0:
         return op.operands[0], int(op.attrs["bias"])
@@ -79,6 +76,14 @@ def _step(trace: Trace, op: Op) -> tuple[Value, int] | None:
         return x, sign * known
     known = _constant(trace, x) if op.name == "add" else None
     return None if known is None else (y, known)
+
+
+def _hands_on(op: Op) -> bool:
+    """Whether the result is the integer that is the operand."""
+    if len(op.operands) != 1 or not (op.row.moves_only or op.name == "cast"):
+        return False
+    t = op.operands[0].type
+    return t.dtype.kind == "i" and product(t.shape) == 1
 
 
 def _constant(trace: Trace, value: Value) -> int | None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from executor.gpu.arrays import dlpack
 from executor.gpu.driver import driver
-from ir.types import contiguous
+from ir.layout import contiguous
 
 
 class DeviceArray:

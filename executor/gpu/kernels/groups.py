@@ -10,8 +10,9 @@ from typing import TypeAlias
 
 from executor.launches import Gemm, Launch, Loop, Map, blocks, results, views, with_blocks
 from executor.memory import Buffer, Element, View, memory_of
+from ir.layout import contiguous
 from ir.scalar.language import input_
-from ir.types import Dim, Size, contiguous, product
+from ir.types import Dim, Size, product
 
 #: whether some launches are the only ones that touch memory, and the caller does not see it
 Own: TypeAlias = Callable[[Sequence[Launch], Buffer], bool]

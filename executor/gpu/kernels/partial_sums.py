@@ -13,8 +13,9 @@ from executor.gpu.kernels.tiles import Tiled, depth_of, tiled_kernel, tiles_of
 from executor.gpu.preamble import THREADS
 from executor.launches import BackendLaunch, Conv, Gemm, Launch, Reduce, results, with_blocks
 from executor.memory import Buffer, View
+from ir.layout import contiguous
 from ir.opdef import OPS
-from ir.types import contiguous, product
+from ir.types import product
 
 #: tiles that leave a GPU idle where a sum has many terms, parts of such a sum, and their terms
 FEW, MOST_PARTS, TERMS = 128, 32, 256
@@ -55,9 +56,9 @@ def _in_parts(x: Launch) -> list[Launch]:
     whole: Tiled
     if isinstance(x, Gemm):
         ins += () if x.initial is None else (x.initial,)
-        whole = replace(x, c=sums.pick(0, 0))
+        whole = replace(x, c=sums.index(0, 0))
     else:
-        whole = replace(x, out=sums.pick(0, 0))
+        whole = replace(x, out=sums.index(0, 0))
     return [Partial(ins, (sums,), whole, parts), Reduce(sums, (0,), add, out)]
 
 

@@ -22,9 +22,10 @@ from executor.gpu.preamble import THREADS
 from executor.gpu.scalars import Expressions, literal, register_type
 from executor.launches import BackendLaunch, Launch, Map, Reduce, with_blocks
 from executor.memory import Buffer, View
+from ir.layout import contiguous
 from ir.opdef import OPS
 from ir.scalar.language import Scalar, const, input_
-from ir.types import DType, Size, contiguous, product
+from ir.types import DType, Size, product
 
 #: blocks for which keys are shared, and keys of a block that are worth it
 SHARES, LEAST_KEYS = 128, 128

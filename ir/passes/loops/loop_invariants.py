@@ -90,9 +90,6 @@ def _has_last(s: Scan) -> bool:
 
 
 # ---------------------------------------------------------------- out of branches
-FREE = ("index", "slice", "transpose", "dynamic_index")
-
-
 def _out_of_branches(
     b: Block, c: Cond, facts: tuple[Dim, ...], steady: set[Value]
 ) -> Sequence[Value] | None:
@@ -148,7 +145,7 @@ class _Moving:
             return False
         moved = renewed(with_operands(node, lambda v: self.outside[v]))
         same = all(self.is_steady(v) for v in moved.operands)
-        if not (node.name in FREE or (same and _cheap(node))):
+        if not (node.row.is_address or (same and _cheap(node))):
             return False
         if not _safe(self.b, moved, self.facts):
             return False

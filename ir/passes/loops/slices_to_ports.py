@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from ir.analysis.induction import in_range, index_name, is_size, polynomial
 from ir.analysis.ranges import facts_of, names_in, slope
+from ir.ops.views import at_numbers, view_name
 from ir.passes.cloning import fresh_size
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, live_ops, rewrite, substitute, with_body
@@ -210,9 +211,6 @@ def _as_stack(body: Block, s: Scan, p: Port, read: dict[Value, list[Node]]) -> S
 
 
 # ---------------------------------------------------------------- known addresses
-AT_NUMBER = {"dynamic_index": "index", "set_dynamic_index": "set_index"}
-
-
 def known_addresses(program: Program) -> Program:
     """An index that follows from those of the loops around, and stays in its axis, is part of the
     address: it is neither computed nor checked.
@@ -222,7 +220,7 @@ def known_addresses(program: Program) -> Program:
 
     In the body of a loop itself, not in a branch there.
     """
-    if not any(n.name in AT_NUMBER for n in walk(program.ops)):
+    if not any(map(_is_indexed, walk(program.ops))):
         return program
     facts = facts_of(program)
     taken = {*program.sizes, *loop_sizes(program.ops)}.union(*map(size_names, walk(program.ops)))
@@ -238,25 +236,27 @@ def known_addresses(program: Program) -> Program:
         if not s.size and any(name in names_in(at) for at in known.values()):
             s = replace(s, size=fresh_size(taken, "t"))
         own = {name: Size.named(s.size)} if s.size else {}
-        ops = (_at(n, substitute_dim(known[n], own)) if n in known else n for n in s.body)
+        ops = [
+            at_numbers(n, substitute_dim(known[n], own)) if isinstance(n, Op) and n in known else n
+            for n in s.body
+        ]
         put(b, replace(s, body=tuple(ops)))
         return s.results
 
     return rewrite(program, visit)
 
 
+def _is_indexed(n: Node) -> bool:
+    """Whether it reads or writes at an index from data."""
+    return isinstance(n, Op) and view_name(n) == "dynamic_index"
+
+
 def _address(body: Block, n: Node, facts: tuple[Dim, ...]) -> Dim | None:
-    if not isinstance(n, Op) or n.name not in AT_NUMBER or not in_range(body, n, facts):
+    if not isinstance(n, Op) or not _is_indexed(n) or not in_range(body, n, facts):
         return None
     at = polynomial(body, n.operands[-1])
     rest = None if at is None else substitute_dim(at, {index_name(body): 0})
     return at if rest is not None and is_size(rest) else None
-
-
-def _at(n: Node, index: Dim) -> Op:
-    assert isinstance(n, Op)
-    attrs = {**n.attrs, "index": index}
-    return replace(n, name=AT_NUMBER[n.name], operands=n.operands[:-1], attrs=attrs)
 
 
 __all__ = [

@@ -438,14 +438,15 @@ def test_windows_of_a_row_that_data_chooses():
         check.same(dy2st.to_static(f)(x, t(k)), f(x, t(k)))
 
 
-def test_windows_of_a_buffer_are_written_in_place():
+@pytest.mark.parametrize("axes", [[0, 1], [1, 0]], ids=["rows", "columns"])
+def test_windows_of_a_buffer_are_written_in_place(axes):
     class Sums(nn.Layer):
         def __init__(self):
             super().__init__()
             self.register_buffer("b", square())
 
         def forward(self, x):
-            self.b.unfold(1, 2, 2).add_(x)
+            self.b.transpose(axes).unfold(1, 2, 2).add_(x)
             return x * 2
 
     eager, static = Sums(), dy2st.to_static(Sums())
@@ -454,7 +455,7 @@ def test_windows_of_a_buffer_are_written_in_place():
         check.same(static(x), eager(x))
         check.same(static.b, eager.b)
     (chain,) = (q for q in dy2st.report(static, x).chains if q.written)
-    assert chain.in_place and chain.links[-1].through == ".unfold"
+    assert chain.in_place and ".unfold" in chain.links[-1].through
 
 
 def test_the_gradient_through_a_written_diagonal_is_the_true_one():

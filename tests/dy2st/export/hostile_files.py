@@ -22,7 +22,7 @@ from safetensors.numpy import save as save_tensors
 
 from dy2st.export.manifest import FORMAT, MANIFEST, PROGRAM, VERSION, WEIGHTS
 from ir import OPS, Builder, Dy2stError, Input, Op, Program, Size, Type, Value, parse, verify
-from ir.attributes import KINDS
+from ir.attributes import kind_of
 from ir.literal import print_attr
 from ir.opdef import OpDef, ShapeError, collecting, complete_attrs
 from ir.types import BOOL, DTYPES, F32, F64, I32, I64, parse_type
@@ -341,7 +341,7 @@ def _attribute(rng: random.Random, op: str, name: str, old: Any, types: list[Typ
     """A value of the kind that the op takes, most of the time."""
     if rng.random() < 0.3 and not isinstance(old, type):
         return old
-    kind = KINDS.get(f"{op}.{name}") or KINDS[name]
+    kind = kind_of(op, name)
     dims = [d for t in types for d in t.shape] or [1]
     small, dim = rng.choice((-2, -1, 0, 1, 2, 3, 8)), rng.choice((rng.choice(dims), _dim(rng)))
     like = rng.choice(types).shape if types else ()

@@ -8,9 +8,9 @@ import pytest
 
 from ir import Op, Scan, Size, verify
 from ir.analysis.alias import AliasError, analyse
+from ir.layout import reshape_strides
 from ir.passes import functionalize, run
 from ir.passes.functionalize import _writes
-from ir.types import reshape_strides
 from tests.ir.test_ir_random import assert_same_bits, check, observed, program, random_inputs
 
 PROGRAMS = {

@@ -38,7 +38,8 @@ from executor.launches import (
     with_blocks,
 )
 from executor.memory import Buffer, View
-from ir.types import Dim, Size, contiguous, divide, is_natural, product, substitute_dim
+from ir.layout import contiguous
+from ir.types import Dim, Size, divide, is_natural, product, substitute_dim
 
 #: registers of a thread for the matrix
 MOST = 128
