@@ -20,12 +20,13 @@ from executor.allocation import HOST, Block, Memory
 from executor.host_calls import RAISED, HostCall, HostCalls
 from executor.launches import CODE_BITS, Copy, Failure
 from executor.plan.arena import Layout
-from executor.plan.loop_counts import asks, bound, bounds_of, counts
+from executor.plan.loop_counts import all_ranges, asks, counts
 from ir import Input, Program, Require, Slot, Type, Value
 from ir.analysis.extents import extents, too_large
+from ir.analysis.ranges import natural_bound
 from ir.interpreter import bind_sizes
 from ir.rewrite import expand_composites
-from ir.types import Dim, evaluate_dim, product
+from ir.types import Dim, Size, evaluate_dim, product
 from ir.uses import dim_names, walk
 
 
@@ -133,7 +134,7 @@ class Executable:
         self.counts: tuple[str, ...] = counts(program.ops)
         self._bounds = output_bounds(program)
         self._failures, self._requires = tuple(failures), tuple(requires)
-        self._extents = extents(program, bounds_of(walk(program.ops)))
+        self._extents = extents(program, most_of_each(program))
         if too_large(tuple(d for d in self._extents if isinstance(d, int)), {}):
             raise MemoryError(f"{program.name} has a tensor that no memory can hold")
         self._table, self._calls = Table.of(program), tuple(calls)
@@ -259,10 +260,16 @@ def array_at(
     return found
 
 
+def most_of_each(program: Program) -> dict[str, Dim | None]:
+    """The largest value of each size that a loop defines."""
+    ranges = all_ranges(walk(program.ops))
+    return {name: natural_bound(Size.named(name), ranges.get) for name in ranges}
+
+
 def output_bounds(program: Program) -> list[Dim | None]:
     """For every output how many elements it has at most; None where nothing says."""
-    bounds, known = bounds_of(program.ops), set(program.sizes)
-    found = [bound(product(v.type.shape), bounds) for v in program.outputs]
+    ranges, known = all_ranges(program.ops).get, set(program.sizes)
+    found = [natural_bound(product(v.type.shape), ranges) for v in program.outputs]
     return [d if dim_names(d) <= known else None for d in found]
 
 

@@ -8,7 +8,7 @@ whenever the names cancel.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeAlias
@@ -189,6 +189,31 @@ def evaluate_dim(d: Dim, sizes: Mapping[str, int]) -> int:
 
 def substitute_dim(d: Dim, sizes: Mapping[str, Dim]) -> Dim:
     return d.substitute(sizes) if isinstance(d, Size) else d
+
+
+def names_in(d: Dim) -> frozenset[str]:
+    return d.names if isinstance(d, Size) else frozenset()
+
+
+def line(d: Dim, name: str) -> tuple[Dim, Dim] | None:
+    """`(start, step)` with `d = start + step * name`; None where it is not linear in it."""
+    if not isinstance(d, Size) or name not in d.names:
+        return d, 0
+    if any(names.count(name) > 1 for names, _ in d.terms):
+        return None
+    start = substitute_dim(d, {name: 0})
+    return start, substitute_dim(d, {name: 1}) - start
+
+
+def slope(d: Dim, name: str) -> Dim | None:
+    """By how much `d` grows with `name`; None where it is not linear in it."""
+    found = line(d, name)
+    return None if found is None else found[1]
+
+
+def only_terms(d: Dim, keep: Callable[[Monomial, int], bool]) -> Dim:
+    """The sum of some terms of `d`, chosen by their names and their factor."""
+    return _collect(t for t in _terms(d) if keep(*t))
 
 
 def product(dims: Iterable[Dim]) -> Dim:

@@ -20,8 +20,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.trace import Frame, Trace
 from ir import ENDLESS, Size, Type, Value
-from ir.analysis.ranges import names_in
-from ir.types import Dim
+from ir.types import Dim, names_in
 
 
 def other_axis(trace: Trace, a: Type, b: Type) -> int | None:

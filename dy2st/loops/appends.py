@@ -37,8 +37,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from ir import ENDLESS, Type, Value
-from ir.analysis.ranges import names_in
-from ir.types import BOOL, I64, Dim
+from ir.types import BOOL, I64, Dim, names_in
 from ir.uses import size_names
 
 

@@ -39,8 +39,7 @@ from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint, make
 from dy2st.trace.trace import Frame, Trace, current
 from ir import ENDLESS, Size, Type, Value
-from ir.analysis.ranges import names_in
-from ir.types import I64, Dim
+from ir.types import I64, Dim, names_in
 
 
 class Source:

@@ -23,7 +23,7 @@ from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Frame, Trace
 from ir import ENDLESS, Op, Size, Value
 from ir.program import Cond, Const, Node
-from ir.types import I64, Dim, substitute_dim
+from ir.types import I64, Dim, line
 
 
 class Unknown(Exception):
@@ -92,10 +92,10 @@ class IndexValues:
         return rows[at]
 
     def affine(self, op: Op) -> Any:
-        start, after = (substitute_dim(op.attrs["index"], {self.loop.name: k}) for k in (0, 1))
-        if not isinstance(start, int) or not isinstance(after, int):
+        start, step = line(op.attrs["index"], self.loop.name) or (None, None)
+        if not isinstance(start, int) or not isinstance(step, int):
             raise Unknown
-        return start + (after - start) * self.found[self.loop.index]
+        return start + step * self.found[self.loop.index]
 
     def chosen(self, op: Cond, value: Value) -> Any:
         """The result of a branch."""
@@ -166,9 +166,9 @@ def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
 def counted(trace: Trace, most: Dim, leaf: Known) -> Unstacked:
     """The numbers of an inner loop that follow from its index."""
     x: Any = leaf.value
-    start = substitute_dim(dim_of(x), {leaf.loop: 0}) if is_symint(x) else x
-    step = substitute_dim(dim_of(x), {leaf.loop: 1}) - start if is_symint(x) else 0
-    if type(x) is not int and not is_symint(x) or not isinstance(step, int):
+    known = line(dim_of(x), leaf.loop) if type(x) is int or is_symint(x) else None
+    start, step = known or (0, None)
+    if not isinstance(step, int):
         raise NeedsConcrete(f"{describe(x)} is appended to a list by an inner loop")
     ones: Any = trace.fake(
         trace.emit("full", [], {"value": 1, "shape": (most,), "dtype": I64}), True

@@ -47,7 +47,7 @@ from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import SymInt, dim_of, is_symint, make
 from ir import Carry, Go, Last, Loc, Scan, Size, Type, Value
-from ir.types import BOOL, Dim, substitute_dim
+from ir.types import BOOL, Dim, slope, substitute_dim
 from ir.uses import size_names
 
 
@@ -393,7 +393,7 @@ class LoopPorts(ContainerPorts):
         """An integer that moves by a constant; or one that follows the index (`prev = t`)."""
         loop, home = self.body_trace.loop, self.trace
         known, length = self.body_trace.known, self.body_trace.length
-        step = substitute_dim(a.dim, {loop.name: 1}) - substitute_dim(a.dim, {loop.name: 0})
+        step = slope(a.dim, loop.name)
         final = make(substitute_dim(a.dim, {loop.name: length - 1}), home)
         if b is UNDEF:
             self.needs_iteration.append(f"{name} after the loop")

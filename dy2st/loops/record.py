@@ -26,8 +26,7 @@ from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import Location
 from ir import ENDLESS, Builder, Carry, Cond, Size, Stack, Type, Value
-from ir.analysis.ranges import names_in
-from ir.types import Dim, substitute_dim
+from ir.types import Dim, line, names_in, substitute_dim
 from ir.uses import walk
 
 #: a variable, attribute or item, and the way to a leaf of it
@@ -236,10 +235,8 @@ class LoopTrace:
             return None
         name = self.loop.name
         gap = substitute_dim(gap, {name: Size.named(name) + ahead})
-        start = substitute_dim(gap, {name: 0})
-        step = substitute_dim(gap, {name: 1}) - start
-        linear = isinstance(gap, Size) and all(m.count(name) < 2 for m, _ in gap.terms)
-        if not linear or not isinstance(step, int) or step == 0:
+        start, step = line(gap, name) or (0, 0)
+        if not isinstance(step, int) or step == 0:
             return None
         if op in ("gt", "ge") or (op == "ne" and step < 0):
             start, step, op = 0 - start, -step, {"gt": "lt", "ge": "le"}.get(op, op)

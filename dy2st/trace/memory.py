@@ -18,10 +18,9 @@ from dy2st.trace.signals import Refused, Shares
 from dy2st.trace.trace import Frame, Trace, TracedInput
 from ir import Size, Value
 from ir.analysis.alias import DATA, view_layout
-from ir.analysis.ranges import names_in
 from ir.layout import Strided, Strides, contiguous
 from ir.opdef import view_rule
-from ir.types import Dim, substitute_dim
+from ir.types import Dim, names_in, substitute_dim
 
 Extent: TypeAlias = tuple[int, int]
 Step: TypeAlias = tuple[str, tuple[tuple[str, object], ...]]

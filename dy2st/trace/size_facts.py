@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from dy2st.trace.frames import Frame, Loop
 from ir import ENDLESS, MIN_CAPACITY, Loc, Size, Type, Value
-from ir.analysis.ranges import names_in, rises, slope
-from ir.types import I64, Dim, is_natural, substitute_dim
+from ir.analysis.ranges import Range, extreme, never_negative
+from ir.types import I64, Dim, names_in, substitute_dim
 
 #: What an undetermined size is taken to be where Python has to branch on it.
 TYPICAL = 1 << 20
@@ -65,48 +65,32 @@ class SizeFacts:
         found = [self.settle(q) for q in ends]
         return min(found), max(found)
 
-    def limit(self, name: str, factor: int) -> Dim | None:
-        """The largest value of `factor` times an iteration number, if the loop has a limit."""
+    def range_of(self, name: str, skip: int = 0) -> Range | None:
+        """Of an index (from iteration `skip` on) or of a count."""
         loop = self.loops.get(name)
-        if loop is None or loop.limit is None or factor <= 0 or factor % loop.limit[0]:
-            return None
-        return loop.limit[1] * (factor // loop.limit[0])
-
-    def ranges(self, dim: Dim, skip: int = 0) -> list[tuple[str, Dim, Dim]]:
-        """The least and the largest value of every index and count in `dim`."""
-        names = dim.names if isinstance(dim, Size) else frozenset()
-        loops = [(n, skip, self.loops[n].trip - 1) for n in sorted(names) if n in self.loops]
-        counts = [(n, *self.counts[n]) for n in sorted(names) if n in self.counts]
-        return [*loops, *counts]
+        if loop is not None:
+            return Range(skip, loop.trip - 1, loop.limit)
+        return Range(*self.counts[name]) if name in self.counts else None
 
     def extreme(
-        self, dim: Dim, largest: bool, skip: int = 0, over: Callable[[str], bool] | None = None
+        self, dim: Dim, largest: bool, over: Callable[[str], bool] | None = None
     ) -> Dim | None:
-        """The largest, or the least, value over all iterations (from `skip` on) of the loops, and
-        over all counts of the while loops that ended; None if it is not linear in each of them.
-        `over`: only over these."""
-        while names := {n for n in names_in(dim) & self.births.keys() if not over or over(n)}:
-            name = max(names, key=self.births.__getitem__)
-            factor = slope(dim, name)
-            up = None if factor is None else rises(factor)
-            if up is None:
-                return None
-            limit = self.limit(name, abs(factor)) if isinstance(factor, int) else None
-            if limit is not None:
-                reach = 0 if up != largest else limit if up else 0 - limit
-                dim = substitute_dim(dim, {name: 0}) + reach
-                continue
-            ((_, least, most),) = self.ranges(Size.named(name), skip)
-            dim = substitute_dim(dim, {name: most if up == largest else least})
-        return dim
+        """The largest, or the least, value over all iterations of the loops, and over all counts of
+        the while loops that ended; None if it is not known. `over`: only over these."""
+
+        def ranges(name: str) -> Range | None:
+            return self.range_of(name) if over is None or over(name) else None
+
+        return extreme(dim, ranges, largest)
 
     def surely(self, dim: Dim, least: int) -> bool:
         """Whether this size is at least `least` in every call."""
-        for name, low, _ in self.ranges(dim):
-            dim = substitute_dim(dim, {name: Size.named(name) + low})
-        for name in self.capacities:
-            dim = substitute_dim(dim, {name: Size.named(name) + MIN_CAPACITY})
-        return is_natural(dim - least)
+
+        def ranges(name: str) -> Range | None:
+            room = Range(MIN_CAPACITY, None) if name in self.capacities else None
+            return room or self.range_of(name)
+
+        return never_negative(dim - least, (), ranges)
 
     def new_count(self, least: int, most: Dim, home: Frame) -> str:
         """A name for the number of iterations of a while loop in the frame `home`."""

@@ -22,8 +22,10 @@ from dy2st.trace.facts import Home
 from dy2st.trace.frames import Loop
 from dy2st.trace.signals import NeedsConcrete
 from ir import Require, Value
+from ir.analysis.affine import emitted
+from ir.analysis.ranges import interval
 from ir.program import ENDLESS
-from ir.types import I64, Dim, Size, divide, substitute_dim
+from ir.types import Dim, Size, divide, names_in, substitute_dim
 
 #: iterations that may run before a loop so that a comparison is the same in all others
 MOST_SETTLED = 16
@@ -194,44 +196,13 @@ for _name in ("lshift", "rshift", "rlshift", "rrshift"):
 
 
 # ---------------------------------------------------------------- comparisons
-#: the largest and the smallest n for which `n op 0`
-SIGNS: dict[str, tuple[int | None, int | None]] = {
-    "lt": (-1, None), "le": (0, None), "gt": (None, 1), "ge": (None, 0), "eq": (0, 0),
-}  # fmt: skip
-
-
 def bounds(dim: Dim, home: Home, skip: int = 0) -> tuple[Dim, Dim] | None:
     """The smallest and the largest value over all iterations (from `skip` on) of the loops, and
     over all counts of the while loops that ended.
 
-    Under path conditions, only where these hold. None when the number is not linear in each of
-    the indices and counts.
+    Under path conditions, only where these hold. None when it is not known.
     """
-    low, high = (home.sizes.extreme(dim, largest, skip) for largest in (False, True))
-    least, most = known_ends(dim, home)
-    low, high = tighter(low, least, max), tighter(high, most, min)
-    return None if low is None or high is None else (low, high)
-
-
-def tighter(end: Dim | None, known: int | None, better: Callable[..., int]) -> Dim | None:
-    if known is None:
-        return end
-    return better(end, known) if isinstance(end, int) else known
-
-
-def known_ends(dim: Dim, home: Home) -> tuple[int | None, int | None]:
-    """The smallest and the largest value by the conditions of the branches around."""
-    low: int | None = None
-    high: int | None = None
-    for op, gap in home.path_conditions():
-        for sign in (1, -1):
-            rest = dim - gap * sign
-            if op not in SIGNS or not isinstance(rest, int):
-                continue
-            most, least = (None if q is None else q * sign + rest for q in SIGNS[op][::sign])
-            high = most if high is None or (most is not None and most < high) else high
-            low = least if low is None or (least is not None and least > low) else low
-    return low, high
+    return interval(dim, lambda name: home.sizes.range_of(name, skip), home.path_conditions())
 
 
 def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
@@ -412,31 +383,11 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 # ---------------------------------------------------------------- values
 def dim_value(home: Home, dim: Dim) -> Value:
     """The i64[] value of a number, once per frame."""
-    frame = home.frame
-    if dim in frame.indices:
-        return frame.indices[dim]
-    if not isinstance(dim, Size):
-        value = home.emit("full", [], {"value": dim, "dtype": I64})
-    elif not any(n in home.sizes.loops for n in dim.names):
-        value = home.emit("size", [], {"n": dim})
-    else:
-        value = _value_in_loop(home, dim)
-    frame.indices[dim] = value
-    return value
-
-
-def _value_in_loop(home: Home, dim: Size) -> Value:
-    """A polynomial in the index of a loop, by Horner's rule: `rest + factor * index`."""
-    name = next(n for n in sorted(dim.names) if n in home.sizes.loops)
-    rest = substitute_dim(dim, {name: 0})
-    factor = divide(dim - rest, Size.named(name))
-    assert factor is not None, "each term of the rest has the index as a factor"
-    value = home.sizes.loops[name].index
-    if factor != 1:
-        value = home.emit("multiply", [value, dim_value(home, factor)], {})
-    if rest != 0:
-        value = home.emit("add", [value, dim_value(home, rest)], {})
-    return home.read_value(value)
+    frame, loops = home.frame, home.sizes.loops
+    if dim not in frame.indices:
+        indices = {n: loops[n].index for n in names_in(dim) if n in loops}
+        frame.indices[dim] = home.read_value(emitted(dim, indices, home.emit, frame.indices))
+    return frame.indices[dim]
 
 
 class SymRange:

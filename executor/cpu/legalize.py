@@ -8,7 +8,7 @@ products of rows, and a convolution is summed up in parts that fit the caches.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from executor.cpu.fusion import fused
@@ -34,7 +34,8 @@ from executor.launches import (
     results,
 )
 from executor.memory import Buffer, Element, View, collapse, whole
-from executor.plan.loop_counts import bound, most
+from executor.plan.loop_counts import ranges_of
+from ir.analysis.ranges import Range, natural_bound
 from ir.layout import contiguous
 from ir.scalar import language as k
 from ir.types import Dim, DType, Size, Type, product
@@ -74,14 +75,12 @@ class _Changes:
 class _Scope:
     """A block that is being made; `loop`: what changes in it, if it is the body of a loop.
 
-    `packed` are matrices packed in it, by their buffer; `bounds` what counts and indices of loops
-    can be.
+    `packed` are matrices packed in it, by their buffer.
     """
 
     loop: _Changes | None = None
     launches: list[Launch] = field(default_factory=list)
     packed: dict[Buffer, dict[tuple[View, int], View]] = field(default_factory=dict)
-    bounds: dict[str, Dim | None] = field(default_factory=dict)
 
 
 class _Legalizer:
@@ -89,15 +88,11 @@ class _Legalizer:
         self.target = target
         self.scopes: list[_Scope] = []
         self.changes: dict[Launch, _Changes] = {}
+        self.ranges: dict[str, Range] = {}
         self.symbols = 0
 
-    def block(
-        self,
-        launches: Sequence[Launch],
-        loop: _Changes | None = None,
-        bounds: Mapping[str, Dim | None] | None = None,
-    ) -> tuple[Launch, ...]:
-        self.scopes.append(_Scope(loop, bounds=dict(bounds or {})))
+    def block(self, launches: Sequence[Launch], loop: _Changes | None = None) -> tuple[Launch, ...]:
+        self.scopes.append(_Scope(loop))
         for x in launches:
             self.launch(x)
         return tuple(self.scopes.pop().launches)
@@ -129,11 +124,12 @@ class _Legalizer:
 
     def loop(self, x: Loop) -> None:
         trip = x.trip if x.most is None else x.most
-        changes, at_most = self.changes_in(x), most(trip, self.bounds())
+        self.ranges[x.index], counted = ranges_of(trip, self.ranges.get)
+        changes = self.changes_in(x)
         self.forget(changes.written)
-        self.emit(replace(x, body=self.block(x.body, changes, {x.index: at_most})))
+        self.emit(replace(x, body=self.block(x.body, changes)))
         if x.count:
-            self.scopes[-1].bounds[x.count] = at_most
+            self.ranges[x.count] = counted
 
     # ------------------------------------------------------------ what changes
     def changes_in(self, x: Launch) -> _Changes:
@@ -173,11 +169,8 @@ class _Legalizer:
         return None
 
     # ------------------------------------------------------------ memory
-    def bounds(self) -> dict[str, Dim | None]:
-        return {n: b for s in self.scopes for n, b in s.bounds.items()}
-
     def arena(self, elements: Dim, dtype: DType) -> Buffer:
-        at_most = bound(elements, self.bounds())
+        at_most = natural_bound(elements, self.ranges.get)
         assert at_most is not None, "an operand of this size has no memory either"
         return Buffer("arena", 0, at_most * dtype.size)
 

@@ -22,7 +22,7 @@ from executor.lower.blocks import lower_block
 from executor.lower.lowerer import Lowerer, rule
 from executor.memory import View, whole
 from executor.plan.copies import Want, kept_apart_in, line
-from executor.plan.loop_counts import is_long, most
+from executor.plan.loop_counts import is_long, ranges_of
 from executor.plan.reuse import body, carried, next_values
 from ir import CapacityExceeded, Op, Scan, Value
 from ir.program import Carry, Const, Last, Seq, Stack
@@ -33,9 +33,10 @@ from ir.types import BOOL, I64, Dim, Size, Type, is_natural, product
 @rule("scan")
 def scan(low: Lowerer, s: Scan) -> None:
     index, parity, after = s.size or low.symbol("i"), low.symbol("p"), low.symbol("q")
-    at_most = most(s.trip, {n: b for scope in low.scopes for n, b in scope.bounds.items()})
+    low.ranges[index], counted = ranges_of(s.trip, low.ranges.get)
     if s.count:
-        low.scopes[-1].bounds[s.count] = at_most
+        low.ranges[s.count] = counted
+        low.scopes[-1].sizes.add(s.count)
     if (limit := _limit(low, s)) is not None:
         return _count(low, s, limit)
     uses = body(s, low.inside)
@@ -48,11 +49,10 @@ def scan(low: Lowerer, s: Scan) -> None:
     for p in s.ports:
         if isinstance(p, Stack) and not _scattered(low, s, p):
             _collected(low, s, p)
-    low.highest[index] = s.trip - 1
     counters = {p: _counter(low, s, p, index) for p in s.carries}
     low.open(loop=s.loc)
     if s.size:
-        low.scopes[-1].bounds[s.size] = at_most
+        low.scopes[-1].sizes.add(s.size)
     low.uses.append(uses)
     _enter(low, s, index)
     for p, state in states.items():

@@ -16,15 +16,14 @@ from executor.launches import Addresses, Check, Copy, Failure, Launch, Map, Redu
 from executor.lower.expressions import Expressions, Inputs
 from executor.memory import Buffer, TensorArray, View, whole
 from executor.plan.copies import OUTPUT, Want, line, read_later
-from executor.plan.loop_counts import bound
 from executor.plan.reuse import Block, Inside, turned
 from ir import OPS, Cond, Fused, Input, Loc, Op, Program, Require, Scan, Value
-from ir.analysis.ranges import Elements, extreme, names_in, never_negative
+from ir.analysis.ranges import Elements, Range, extreme, natural_bound, never_negative
 from ir.loc import UNKNOWN
 from ir.ops.reduce import normal_axes
 from ir.program import Node
 from ir.scalar import language as k
-from ir.types import I64, Dim, DType, Size, Type, is_natural, product
+from ir.types import I64, Dim, DType, Size, Type, is_natural, names_in, product
 from ir.uses import dim_names
 
 Rule: TypeAlias = Callable[["Lowerer", Any], None]
@@ -66,14 +65,14 @@ class Machine(Protocol):
 class Scope:
     """The launches of one block while they are collected; `loop`: it is the body of one, there.
 
-    `indices` are the symbols of indices that were checked in it, `bounds` what counts of loops in
-    it can be at most.
+    `indices` are the symbols of indices that were checked in it, `sizes` the names of counts and
+    indices of loops that are known in it.
     """
 
     loop: Loc | None = None
     launches: list[Launch] = field(default_factory=list)
     indices: dict[tuple[Value | Dim, Dim, bool], Dim] = field(default_factory=dict)
-    bounds: dict[str, Dim | None] = field(default_factory=dict)
+    sizes: set[str] = field(default_factory=set)
 
 
 @dataclass
@@ -81,10 +80,10 @@ class Lowerer:
     """`env` is where a value lies.
 
     `constants` are values that one literal fills, `known` are integers that are sizes or symbols,
-    `highest` is the largest value of a loop's index, the outer loops first. `origin` is the
-    outermost value that a const port hands on. `owned` values may be overwritten. `reserved` is
-    storage that a copy at the end of the block fills. `places` are views that must hold a value
-    when its block ends, and `wants` says what for. `ahead` are values that a later op would copy,
+    `ranges` are those of counts and indices of loops. `origin` is the outermost value that a const
+    port hands on. `owned` values may be overwritten. `reserved` is storage that a copy at the end
+    of the block fills. `places` are views that must hold a value when its block ends, and `wants`
+    says what for. `ahead` are values that a later op would copy,
     with how to find the place where they are made instead (`executor.plan.destinations`), `parts`
     the stores whose part has been found so. `merged` are ops that an earlier launch has done.
     `elements` bounds integers, `steps` are those of carries that move by a number. `addressed` are
@@ -105,7 +104,7 @@ class Lowerer:
     arrays: dict[Value, TensorArray] = field(default_factory=dict)
     constants: dict[Value, k.Scalar] = field(default_factory=dict)
     known: dict[Value, Dim] = field(default_factory=dict)
-    highest: dict[str, Dim] = field(default_factory=dict)
+    ranges: dict[str, Range] = field(default_factory=dict)
     origin: dict[Value, Value] = field(default_factory=dict)
     owned: set[Value] = field(default_factory=set)
     reserved: frozenset[Buffer] = frozenset()
@@ -144,7 +143,7 @@ class Lowerer:
         return f"#{letter}{self.symbols}"
 
     def arena(self, elements: Dim, dtype: DType) -> Buffer:
-        most = bound(elements, {n: b for s in self.scopes for n, b in s.bounds.items()})
+        most = natural_bound(elements, self.ranges.get)
         if most is None:
             raise NotImplementedError(f"{elements} elements of a loop without a bound")
         return Buffer("arena", 0, most * dtype.size)
@@ -283,12 +282,12 @@ class Lowerer:
 
     def stays_natural(self, value: Dim) -> bool:
         """Whether `value >= 0` in every iteration of the loops around."""
-        least = extreme(value, {n: (0, most) for n, most in self.highest.items()}, largest=False)
+        least = extreme(value, self.ranges.get, largest=False)
         return least is not None and is_natural(least) and not has_symbols(least)
 
     def hold(self, conditions: Sequence[Require]) -> list[Require]:
         """Check the conditions whose sizes are known by now; returns the others."""
-        known = {*self.program.sizes, *(n for s in self.scopes for n in s.bounds)}
+        known = {*self.program.sizes, *(n for s in self.scopes for n in s.sizes)}
         left = []
         for r in conditions:
             names = dim_names((r.left, r.right))

@@ -21,8 +21,8 @@ from executor.plan.copies import OUTPUT, Want, kept_apart, line
 from executor.plan.loop_counts import asks
 from executor.plan.reuse import Inside, analyse, carried
 from ir import Program, Require, Value
+from ir.analysis.affine import steps
 from ir.analysis.conditions import unproven
-from ir.analysis.induction import steps
 from ir.analysis.ranges import bounds_of_elements
 from ir.program import Node
 from ir.rewrite import expand_composites

@@ -1,29 +1,25 @@
 """Sizes that a program finds while it runs: the trip counts of its `while` loops, and the indices
 of loops in their bodies.
 
-The count of a loop names a size from the loop to the end of its block. Until then only its bound,
-the loop's `trip`, says how much memory a value of such a size may take; the same bound holds for
-its index.
+The count of a loop names a size from the loop to the end of its block. Until then only its range
+says how much memory a value of such a size may take; the same holds for its index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from math import prod
-from typing import TypeAlias
 
 from ir import Scan
+from ir.analysis.ranges import Range, Ranges, index_range, natural_bound
 from ir.program import Node
-from ir.types import Dim, Size
+from ir.types import Dim, Size, only_terms
 from ir.uses import blocks, walk
 
 #: a loop of more iterations than this counts as one without a bound: its results grow in chunks
 LIMIT = 1 << 31
 #: a loop that reads and makes more elements than this takes minutes
 LONG = 1 << 38
-
-#: the most that each of these sizes can be; None where nothing says
-Bounds: TypeAlias = Mapping[str, Dim | None]
 
 
 def counts(nodes: Iterable[Node]) -> tuple[str, ...]:
@@ -57,40 +53,20 @@ def _work(nodes: Iterable[Node]) -> int:
     return total
 
 
-def most(trip: Dim, bounds: Bounds) -> Dim | None:
-    """The largest trip count of a loop, as a dim that is never negative; None if it is
-    unbounded."""
-    at_most = bound(trip, bounds)
-    if isinstance(at_most, Size):
-        return _sum(t for t in at_most.terms if t[1] > 0)
-    return at_most if at_most is None or at_most <= LIMIT else None
+def ranges_of(trip: Dim, around: Ranges) -> tuple[Range, Range]:
+    """Of the index of a loop in its body, and of its count behind it; `around`: those that are
+    known in front of it. No largest number where so many iterations are none in particular."""
+    most = natural_bound(trip, around)
+    if most is None or isinstance(most, int) and most > LIMIT:
+        return Range(0, None), Range(0, None)
+    return index_range(trip), Range(0, only_terms(most, lambda _, k: k > 0))
 
 
-def bound(d: Dim, bounds: Bounds) -> Dim | None:
-    """A dim of known sizes that is at least `d`, for a `d` that is not negative."""
-    if isinstance(d, int) or not any(n in bounds for n in d.names):
-        return d
-    known = {n: bounds[n] for n in d.names if n in bounds}
-    found = {n: b for n, b in known.items() if b is not None}
-    if len(found) < len(known):
-        return None
-    kept = _sum(t for t in d.terms if t[1] > 0 or not any(n in found for n in t[0]))
-    return kept.substitute(found) if isinstance(kept, Size) else kept
-
-
-def bounds_of(nodes: Iterable[Node], outer: Bounds | None = None) -> dict[str, Dim | None]:
-    """`outer`, and the bounds of the sizes that the loops of a block define, a loop's own before
-    those of loops inside."""
-    out = dict(outer or {})
+def all_ranges(nodes: Iterable[Node]) -> dict[str, Range]:
+    """Of all sizes that loops among nodes define; those inside of them follow them."""
+    out: dict[str, Range] = {}
     for node in nodes:
         if isinstance(node, Scan):
-            names = (name for name in (node.count, node.size) if name)
-            out.update(dict.fromkeys(names, most(node.trip, out)))
+            found = ranges_of(node.trip, out.get)
+            out.update((n, r) for n, r in zip((node.size, node.count), found) if n)
     return out
-
-
-def _sum(terms: Iterable[tuple[tuple[str, ...], int]]) -> Dim:
-    total: Dim = 0
-    for names, k in terms:
-        total = total + (Size(((names, k),)) if names else k)
-    return total

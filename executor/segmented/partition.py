@@ -17,10 +17,10 @@ import numpy as np
 
 from executor.allocation import HOST
 from executor.executable import Executable, results_of
-from executor.plan.loop_counts import counts, most
+from executor.plan.loop_counts import all_ranges, counts
 from ir import Builder, Cond, Input, Op, Program, Scan, Size, Type, Value
 from ir.program import Carry, Const, Go, Last, Node, Port, Seq, Stack
-from ir.types import BOOL, I64, Dim, evaluate_dim
+from ir.types import BOOL, I64, evaluate_dim
 from ir.uses import blocks, walk
 
 Env: TypeAlias = dict[Value, np.ndarray]
@@ -126,14 +126,9 @@ def require_iteration(s: Scan, ran: int) -> None:
 def growing(nodes: Iterable[Node]) -> frozenset[str]:
     """The sizes of loops without a bound that the type of some value names."""
     every = list(walk(nodes))
-    bounds: dict[str, Dim | None] = {}
-    for n in every:
-        if isinstance(n, Scan):
-            for size in filter(None, (n.count, n.size)):
-                known = size not in bounds or bounds[size] is not None
-                bounds[size] = most(n.trip, bounds) if known else None
+    ranges = all_ranges(every)
     named = {name for n in every for r in n.results for name in r.type.names}
-    return frozenset(name for name in named if bounds.get(name, 0) is None)
+    return frozenset(n for n in named if n in ranges and ranges[n].most is None)
 
 
 # ---------------------------------------------------------------- cutting

@@ -8,10 +8,10 @@ every iteration.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from ir.analysis.ranges import never_negative
+from ir.analysis.ranges import Range, index_range, never_negative
 from ir.opdef import Wanted, broadcast, collecting
 from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
 from ir.types import Dim, Size, substitute_dim
@@ -26,13 +26,13 @@ KNOWN = 16
 class Facts:
     """Facts about sizes: `given` are the conditions of the program, as they are; `natural` are >=
     0, `zero` are 0, and `names` are equal to other dims. `ranges` are those of the indices of loops
-    around, the outermost first."""
+    around."""
 
     given: frozenset[tuple[str, Dim]] = frozenset()
     natural: tuple[Dim, ...] = ()
     zero: tuple[Dim, ...] = ()
     names: tuple[tuple[str, Dim], ...] = ()
-    ranges: tuple[tuple[str, tuple[Dim, Dim]], ...] = ()
+    ranges: Mapping[str, Range] = field(default_factory=dict)
 
     @staticmethod
     def of(requires: Sequence[Require]) -> Facts:
@@ -66,7 +66,7 @@ class Facts:
         gap = self.plain(gap)
         if q.relation == "==":
             return gap == 0 or any(z in (gap, 0 - gap) for z in self.zero)
-        return never_negative(gap, self.natural, dict(self.ranges))
+        return never_negative(gap, self.natural, self.ranges.get)
 
     def inside(self, s: Scan) -> Facts:
         """Return the facts that hold in the body of a loop: it runs, and its index stays below
@@ -76,7 +76,7 @@ class Facts:
         facts = self.and_([Wanted(s.trip, ">=", 1)])
         if not s.size:
             return facts
-        return replace(facts, ranges=(*facts.ranges, (s.size, (0, s.trip - 1))))
+        return replace(facts, ranges={**facts.ranges, s.size: index_range(s.trip)})
 
 
 def _solved(gap: Dim) -> tuple[str, Dim] | None:

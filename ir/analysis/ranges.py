@@ -1,13 +1,13 @@
 """Ranges: the interval in which a number of the program provably stays.
 
-`Ranges` gives the least and the largest value of names: of a loop's index in its body, of the
-count of a `while` loop behind it. The bounds of a name may contain names before it, so that those
-of an inner loop follow the index of an outer one. A polynomial that is linear in a name takes its
-extremes at the ends of that name's range.
+Names have ranges: the index of a loop in its body, the count of a `while` loop behind it. The ends
+of a range may contain older names, so that those of an inner loop follow the index of an outer one.
+A polynomial that only grows, or only falls, with a name takes its extremes at the ends of that
+name's range.
 
     for i < T, j < i:   0 <= j <= i - 1,   the largest i - j is at j = 0 and i = T - 1: T - 1
 
-What a value of a loop's body is as a polynomial, `ir.analysis.induction` says.
+What a value of a loop's body is as a polynomial, `ir.analysis.affine` says.
 
 The elements of other integer tensors come from `argmax`, constants and remainders, through ops that
 only move elements, through ports, and around loops. If all sources that can be reached are bounded,
@@ -16,51 +16,51 @@ so is the value (`bounds_of_elements`). Out of scope there: arithmetic, and boun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
+from ir.analysis.affine import index_name, loops_around, polynomial
 from ir.program import Cond, Fused, Last, Node, Op, Program, Scan, Stack, Value
-from ir.types import Dim, Size, is_natural, substitute_dim
+from ir.rewrite import Block
+from ir.types import Dim, Size, is_natural, names_in, only_terms, slope, substitute_dim
 from ir.uses import entering, walk
 
-#: name -> (least, largest), the names of outer loops first
-Ranges: TypeAlias = Mapping[str, tuple[Dim, Dim]]
-NO_RANGES: Ranges = MappingProxyType({})
 #: by how much a fact is multiplied at most
 LARGEST_FACTOR = 4
 
 
-def names_in(d: Dim) -> frozenset[str]:
-    return d.names if isinstance(d, Size) else frozenset()
+class Range(NamedTuple):
+    """From `least`, which is never negative, to `most`, which is None where nothing says. `limit`
+    is (step, bound): `step` times the number is at most `bound`."""
+
+    least: Dim
+    most: Dim | None
+    limit: tuple[int, Dim] | None = None
+
+    def end(self, factor: Dim, upper: bool) -> Dim | None:
+        """`factor` times the largest, or the least, of the numbers."""
+        if not upper:
+            return factor * self.least
+        step, bound = self.limit or (0, 0)
+        if step and isinstance(factor, int) and factor % step == 0:
+            return bound * (factor // step)
+        return None if self.most is None else factor * self.most
 
 
-def slope(d: Dim, name: str) -> Dim | None:
-    """By how much `d` grows with `name`; None where it is not linear in it."""
-    if isinstance(d, Size) and any(names.count(name) > 1 for names, _ in d.terms):
-        return None
-    return substitute_dim(d, {name: 1}) - substitute_dim(d, {name: 0})
+#: the range of a name; None for one that has none, as the sizes of a call
+Ranges: TypeAlias = Callable[[str], "Range | None"]
+#: a comparison of a number with zero that holds
+Comparison: TypeAlias = tuple[str, Dim]
 
 
-def rises(factor: Dim) -> bool | None:
-    """Whether a factor is surely 0 or more (True) or 0 or less (False); None if not known."""
-    if is_natural(factor):
-        return True
-    return False if is_natural(0 - factor) else None
+def no_ranges(name: str) -> Range | None:
+    return None
 
 
-def extreme(d: Dim, ranges: Ranges, largest: bool) -> Dim | None:
-    """The largest, or the least, value of `d` in names that have no range; None if not known."""
-    for name in reversed(tuple(ranges)):
-        if name not in names_in(d):
-            continue
-        factor = slope(d, name)
-        up = None if factor is None else rises(factor)
-        if up is None:
-            return None
-        d = substitute_dim(d, {name: ranges[name][up == largest]})
-    return d
+def index_range(trip: Dim) -> Range:
+    """Of the index of a loop, in its body."""
+    return Range(0, trip - 1)
 
 
 def facts_of(program: Program) -> tuple[Dim, ...]:
@@ -68,19 +68,150 @@ def facts_of(program: Program) -> tuple[Dim, ...]:
     return tuple(r.left - r.right for r in program.requires if r.relation == ">=")
 
 
-def never_negative(d: Dim, facts: Sequence[Dim], ranges: Ranges = NO_RANGES) -> bool:
+# ---------------------------------------------------------------- extremes
+def extreme(d: Dim, ranges: Ranges, largest: bool) -> Dim | None:
+    """The largest, or the least, value of `d` in names that have no range; None if not known."""
+    for name, found in _youngest_first(d, ranges):
+        if name not in names_in(d):
+            continue
+        up = _rises(d, name, ranges)
+        at = None if up is None else _at_end(d, name, found, up == largest)
+        if at is None:
+            return None
+        d = at
+    return d
+
+
+def _at_end(d: Dim, name: str, found: Range, upper: bool) -> Dim | None:
+    """`d` for the largest, or the least, number of this name."""
+    factor = slope(d, name)
+    if factor is not None:
+        end = found.end(factor, upper)
+        return None if end is None else substitute_dim(d, {name: 0}) + end
+    at = found.most if upper else found.least
+    return None if at is None else substitute_dim(d, {name: at})
+
+
+def _rises(d: Dim, name: str, ranges: Ranges) -> bool | None:
+    """Whether `d` surely never falls (True) or never rises (False) with a name."""
+    factors = [k for names, k in d.terms if name in names] if isinstance(d, Size) else []
+    if min(factors) > 0 or max(factors) < 0:
+        return factors[0] > 0
+    factor = slope(d, name)
+    if factor is None:
+        return None
+    if never_negative(factor, (), ranges):
+        return True
+    return False if never_negative(0 - factor, (), ranges) else None
+
+
+def _youngest_first(d: Dim, ranges: Ranges) -> list[tuple[str, Range]]:
+    """The names with a range in `d` and in the ends of these, each before those in its ends."""
+    done: dict[str, Range] = {}
+    todo = [(name, False) for name in _sorted(d)]
+    while todo:
+        name, seen = todo.pop()
+        found = None if name in done else ranges(name)
+        if found is None:
+            continue
+        if seen:
+            done[name] = found
+            continue
+        todo.append((name, True))
+        ends = (found.least, found.most or 0, found.limit[1] if found.limit else 0)
+        todo += [(inner, False) for end in ends for inner in _sorted(end) if inner not in done]
+    return list(reversed(done.items()))
+
+
+def _sorted(d: Dim) -> list[str]:
+    """The names in a dim, the youngest first where they are numbered."""
+    return sorted(names_in(d), key=lambda name: (len(name), name), reverse=True)
+
+
+def never_negative(d: Dim, facts: Sequence[Dim] = (), ranges: Ranges = no_ranges) -> bool:
     """Whether `d >= 0` follows from `sizes >= 0`, the ranges, and a multiple of one of the facts,
     which are dims that are >= 0."""
+    if is_natural(d):
+        return True
     least = extreme(d, ranges, largest=False)
     d = d if least is None else least
     factors = range(1, LARGEST_FACTOR + 1)
     return is_natural(d) or any(is_natural(d - f * k) for f in facts for k in factors)
 
 
-def is_inside(at: Dim, n: Dim, facts: Sequence[Dim], ranges: Ranges) -> bool:
-    """Whether `0 <= at < n`, in all iterations of the loops that the ranges are of."""
-    running = (*facts, *(most for _, most in ranges.values()))
-    return all(never_negative(d, running, ranges) for d in (at, n - 1 - at))
+def natural_bound(d: Dim, ranges: Ranges) -> Dim | None:
+    """Room for a size that names with ranges are in: a dim of other names that is at least `d`
+    where `d` is not negative, also where no iteration runs. None where nothing bounds it."""
+    named = _youngest_first(d, ranges)
+    if not named:
+        return d
+    most = extreme(d, ranges, largest=True)
+    most = None if most is None else only_terms(most, lambda names, k: k > 0 or names != ())
+    if most is not None and is_natural(most):
+        return most
+    for name, found in named:
+        d = _without_falling(d, name)
+        if name in names_in(d):
+            if found.most is None:
+                return None
+            d = substitute_dim(d, {name: only_terms(found.most, lambda _, k: k > 0)})
+    return d
+
+
+def _without_falling(d: Dim, name: str) -> Dim:
+    """`d` without the terms that fall with a name."""
+    return only_terms(d, lambda names, k: k > 0 or name not in names)
+
+
+# ---------------------------------------------------------------- what conditions say
+#: the largest and the smallest n for which `n op 0`
+SIGNS: dict[str, tuple[int | None, int | None]] = {
+    "lt": (-1, None), "le": (0, None), "gt": (None, 1), "ge": (None, 0), "eq": (0, 0),
+}  # fmt: skip
+
+
+def compared(d: Dim, known: Iterable[Comparison]) -> tuple[int | None, int | None]:
+    """The least and the largest value of `d` by comparisons that hold; None where none says so."""
+    least: int | None = None
+    most: int | None = None
+    for op, gap in known:
+        for sign in (1, -1):
+            rest = d - gap * sign
+            if op not in SIGNS or not isinstance(rest, int):
+                continue
+            high, low = (None if q is None else q * sign + rest for q in SIGNS[op][::sign])
+            most = high if most is None or (high is not None and high < most) else most
+            least = low if least is None or (low is not None and low > least) else least
+    return least, most
+
+
+def interval(d: Dim, ranges: Ranges, known: Iterable[Comparison]) -> tuple[Dim, Dim] | None:
+    """The least and the largest value of `d`, by the ranges and by comparisons that hold; a number
+    is preferred to a size."""
+    low, high = (extreme(d, ranges, largest) for largest in (False, True))
+    least, most = compared(d, known)
+    if least is not None:
+        low = max(low, least) if isinstance(low, int) else least
+    if most is not None:
+        high = min(high, most) if isinstance(high, int) else most
+    return None if low is None or high is None else (low, high)
+
+
+# ---------------------------------------------------------------- indices in loops
+def in_range(b: Block, select: Op, facts: Sequence[Dim]) -> bool:
+    """Whether the index of a `dynamic_index`, or of a `set_dynamic_index`, is inside of its axis
+    where the loops around run."""
+    x, at = select.operands[0].type, polynomial(b, select.operands[-1])
+    n = x.shape[select.attrs["axis"] % x.ndim]
+    return at is not None and is_inside(at, n, facts, b)
+
+
+def is_inside(at: Dim, n: Dim, facts: Sequence[Dim], b: Block) -> bool:
+    """Whether `0 <= at < n`, in all iterations of the loops around a block."""
+    around = {index_name(q): s.trip for q, s in loops_around(b)}
+    found = {name: index_range(trip) for name, trip in around.items()}
+    running = (*facts, *(trip - 1 for trip in around.values()))
+    return all(never_negative(d, running, found.get) for d in (at, n - 1 - at))
 
 
 # ---------------------------------------------------------------- elements of tensors
@@ -170,14 +301,19 @@ def _through_ports(node: Node) -> Iterator[tuple[Value, tuple[Value, ...]]]:
 
 
 __all__ = [
+    "Comparison",
     "Elements",
+    "Range",
     "Ranges",
     "bounds_of_elements",
+    "compared",
     "extreme",
     "facts_of",
+    "in_range",
+    "index_range",
+    "interval",
     "is_inside",
-    "names_in",
+    "natural_bound",
     "never_negative",
-    "rises",
-    "slope",
+    "no_ranges",
 ]

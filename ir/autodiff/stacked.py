@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ir.analysis.ranges import extreme
+from ir.analysis.ranges import Range, index_range, natural_bound
 from ir.autodiff.residuals import TWICE, NotDifferentiable
 from ir.ops.gradients import Placed, zeros
 from ir.program import ENDLESS, Scan, Seq, Value
@@ -39,12 +39,9 @@ def in_full_size(b: Block, v: Value, loops: Sequence[Scan]) -> Value:
 
 def _most(d: Size, s: Scan) -> Dim:
     """The largest value of a dim; not negative where the loop runs no iteration, either."""
-    most = None if s.trip == ENDLESS else extreme(d, {s.size: (0, s.trip - 1)}, largest=True)
-    constant = sum(k for names, k in most.terms if not names) if isinstance(most, Size) else most
-    if most is None or constant is None:
-        raise NotDifferentiable("a value whose size moves with the index of a loop", s.loc, TWICE)
-    most = most - min(constant, 0)
-    if not is_natural(most):
+    index = Range(0, None) if s.trip == ENDLESS else index_range(s.trip)
+    most = natural_bound(d, {s.size: index}.get)
+    if most is None or not is_natural(most):
         raise NotDifferentiable("a value whose size moves with the index of a loop", s.loc, TWICE)
     return most
 

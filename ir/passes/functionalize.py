@@ -22,6 +22,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from ir.analysis.affine import emitted
 from ir.analysis.alias import AliasError, Aliases, Step, View, analyse
 from ir.analysis.history import KINDS, History, Link, call_of, seq_text, view_text, writer_of
 from ir.loc import UNKNOWN, Loc
@@ -46,10 +47,12 @@ from ir.program import (
     Value,
 )
 from ir.rewrite import Block, Region, in_order
-from ir.types import I64, Dim
+from ir.types import Dim, Size
 from ir.uses import blocks, walk
 
 WRITTEN_BACK = (*KINDS, "rng")
+#: the index of a loop in a place of one of its sequences
+INDEX = "#index"
 
 
 def functionalize(program: Program, history: History | None = None) -> Program:
@@ -435,7 +438,7 @@ class _Entry:
             self.bind(replace(p, outer=self.outer.read(p.outer)), view.base, text)
             return
         (body,) = self.bodies
-        at = affine_index(body.out, index, p.start, p.step)
+        at = at_index(body.out, index, p.start, p.step)
         text = seq_text(p, index)
         select = Step("dynamic_index", (at,), {"axis": p.axis}, p.inner.name, text)
         body.views[p.inner] = self.inside(view).then(select)
@@ -462,15 +465,10 @@ def _leaves(p: Port) -> bool:
     return not isinstance(p, (Const, Seq))
 
 
-def affine_index(b: Block, index: Value, start: Dim, step: int) -> Value:
+def at_index(b: Block, index: Value, start: Dim, step: int) -> Value:
     """`start + step * index` as ops on i64[]."""
-    at = index
-    if step != 1:
-        at = b.multiply(at, b.full(value=step, dtype=I64))
-    if start != 0:
-        offset = b.full(value=start, dtype=I64) if isinstance(start, int) else b.size(n=start)
-        at = b.add(at, offset)
-    return at
+    at = start + Size.named(INDEX) * step
+    return emitted(at, {INDEX: index}, lambda name, xs, attrs: b.emit(name, xs, attrs)[0])
 
 
-__all__ = ["affine_index", "functionalize"]
+__all__ = ["functionalize"]

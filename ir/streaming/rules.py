@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ir.analysis.alias import view_layout
-from ir.analysis.ranges import names_in
 from ir.layout import StridedLayout
 from ir.program import Op, Value
 from ir.streaming.chunks import Chunk, Chunks, refuse
 from ir.streaming.facts import QUANTUM, Final, Head, Stream, mentions, slope
-from ir.types import Dim, Size, Type
+from ir.types import Dim, Size, Type, names_in
 from ir.uses import dim_names
 
 Rule: TypeAlias = Callable[[Chunks, Op, Sequence[Chunk]], "Sequence[Chunk]"]

@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from ir.analysis.affine import LINEAR, combined
 from ir.program import Op, Value
 from ir.streaming.chunks import refuse
 from ir.streaming.facts import mentions
@@ -43,6 +44,11 @@ class Affine:
     low: Fraction
     high: Fraction
     absolute: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are surely integers."""
+        return all(q.denominator == 1 for q in (*self.coefs.values(), self.low, self.high))
 
 
 @dataclass(frozen=True)
@@ -220,40 +226,48 @@ def _affine(op: Op, xs: Sequence[Fact]) -> Affine | None:
     if not any(isinstance(x, Affine) for x in xs):
         return None
     if op.name in ("assign", "cast", "abs") and isinstance(xs[0], Affine):
-        x = xs[0]
-        kept = op.results[0].type.dtype.kind != "b"
-        return Affine(x.coefs, x.low, x.high, x.absolute or op.name == "abs") if kept else None
+        return _converted(op, xs[0])
     lines = [_line(x) for x in xs]
-    if any(q is None for q in lines):
+    known = [q for q in lines if q is not None]
+    if len(known) < len(lines):
         return None
-    x, *rest = (q for q in lines if q is not None)
-    if op.name == "scale":
-        by, more = Fraction(op.attrs["scale"]), Fraction(op.attrs["bias"])
-        more = more if op.attrs["bias_after_scale"] else more * by
-        return _plus(_times(x, by), Affine({}, more, more))
-    if op.name == "neg":
-        return _times(x, Fraction(-1))
-    if op.name in ("add", "subtract"):
-        return _plus(x, _times(rest[0], Fraction(1 if op.name == "add" else -1)))
-    if op.name == "multiply" and not (x.coefs and rest[0].coefs):
-        line, number = (rest[0], x) if rest[0].coefs else (x, rest[0])
-        return _times(line, number.low) if number.low == number.high else None
-    whole = op.results[0].type.dtype.kind == "i"
-    if op.name == "floor_divide" and whole and not rest[0].coefs and rest[0].low > 0:
-        part = _times(x, 1 / rest[0].low)
-        return Affine(part.coefs, part.low - 1 + 1 / rest[0].low, part.high)
+    if op.name in LINEAR:
+        return combined(op, known, Lines())
+    whole, by = op.results[0].type.dtype.kind == "i", known[-1]
+    if op.name == "floor_divide" and whole and not by.coefs and by.low > 0:
+        part = _times(known[0], 1 / by.low)
+        return Affine(part.coefs, part.low - 1 + 1 / by.low, part.high)
     return None
+
+
+def _converted(op: Op, x: Affine) -> Affine | None:
+    """An integer is what is left of a number without its fraction."""
+    old, new = op.operands[0].type.dtype.kind, op.results[0].type.dtype.kind
+    if new == "b":
+        return None
+    cut = int(old == "f" and new != "f" and not x.is_whole)
+    return Affine(x.coefs, x.low - cut, x.high + cut, x.absolute or op.name == "abs")
+
+
+class Lines:
+    """The algebra of these forms, of which a product has one factor that is a number."""
+
+    def number(self, k: Fraction) -> Affine | None:
+        return Affine({}, k, k)
+
+    def plus(self, x: Affine, y: Affine) -> Affine:
+        axes = x.coefs.keys() | y.coefs.keys()
+        coefs = {a: x.coefs.get(a, Fraction(0)) + y.coefs.get(a, Fraction(0)) for a in axes}
+        return Affine({a: c for a, c in coefs.items() if c}, x.low + y.low, x.high + y.high)
+
+    def times(self, x: Affine, y: Affine) -> Affine | None:
+        line, number = (y, x) if y.coefs else (x, y)
+        return None if number.coefs or number.low != number.high else _times(line, number.low)
 
 
 def _times(x: Affine, k: Fraction) -> Affine:
     low, high = sorted((x.low * k, x.high * k))
     return Affine({a: c * k for a, c in x.coefs.items()}, low, high)
-
-
-def _plus(x: Affine, y: Affine) -> Affine:
-    axes = x.coefs.keys() | y.coefs.keys()
-    coefs = {a: x.coefs.get(a, Fraction(0)) + y.coefs.get(a, Fraction(0)) for a in axes}
-    return Affine({a: c for a, c in coefs.items() if c}, x.low + y.low, x.high + y.high)
 
 
 #: whether a comparison with 0 holds for what is surely below it, and above it
@@ -284,7 +298,7 @@ def _comparison(op: Op, xs: Sequence[Fact]) -> Tails | None:
     lines = _line(x), _line(y)
     if axes is None or lines[0] is None or lines[1] is None:
         return everywhere(ANY)
-    gap = lines[0] if absolute else _plus(lines[0], _times(lines[1], Fraction(-1)))
+    gap = lines[0] if absolute else Lines().plus(lines[0], _times(lines[1], Fraction(-1)))
     c = gap.coefs.get(axes[0], Fraction(0))
     if not c or gap.coefs != {axes[0]: c, axes[1]: -c}:
         return everywhere(ANY)

@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from ir import Op, Scan, VerifyError, evaluate, parse, verify
+from ir.analysis.affine import polynomial
 from ir.analysis.conditions import unproven
-from ir.analysis.induction import in_range, polynomial
-from ir.analysis.ranges import extreme
+from ir.analysis.ranges import in_range
 from ir.passes import hoist_from_scan, hoist_invariants, run
 from ir.rewrite import Block
-from ir.types import parse_dim
 from ir.uses import loop_sizes
 from tests.ir.autodiff.differences import check as check_gradients
 from tests.ir.autodiff.differences import gradient
@@ -175,33 +174,7 @@ def test_triangle(t):
     np.testing.assert_allclose(evaluate(p, given)[0][0], want, rtol=1e-12)
 
 
-# ---------------------------------------------------------------- ranges
-@pytest.mark.parametrize(
-    "dim, least, most",
-    [
-        ("i", "0", "T-1"),
-        ("i-j-1", "0", "T-2"),
-        ("T-i-1", "0", "T-1"),
-        ("B*i+j", "0", "B*T-B+T-2"),
-        ("3-2*j", "-2*T+7", "3"),
-        ("B", "B", "B"),
-    ],
-)
-def test_a_range_takes_its_extremes_at_the_ends(dim, least, most):
-    """For i < T and j < i, which is at most T - 2 and as an extreme i - 1."""
-    i = parse_dim("i")
-    ranges = {"i": (0, parse_dim("T-1")), "j": (0, i - 1)}
-    d = parse_dim(dim)
-    assert str(extreme(d, ranges, largest=False)) == least
-    assert str(extreme(d, ranges, largest=True)) == most
-
-
-def test_a_product_of_indices_has_no_range():
-    ranges = {"i": (0, parse_dim("T-1"))}
-    assert extreme(parse_dim("i*i"), ranges, largest=True) is None
-    assert extreme(parse_dim("T*i-B*i"), ranges, largest=True) is None
-
-
+# ---------------------------------------------------------------- conditions
 def test_conditions_follow_from_the_range_or_are_left():
     """x[:t+1] + y[:t+1] needs nothing, x[:t+1] + y needs t + 1 == T in every iteration."""
     assert not unproven(program(PREFIXES))

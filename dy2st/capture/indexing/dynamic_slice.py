@@ -7,14 +7,16 @@ bounds are as long as the program finds out (`dy2st.capture.indexing.slices`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.trace import Frame, Trace
+from dy2st.trace.trace import Trace
 from ir import Op, Value
-from ir.types import I64, product
+from ir.analysis.affine import DIMS, LINEAR, combined
+from ir.types import I64, Dim, Size, product
+
+#: expressions of more values are not followed
+MOST_VALUES = 100
 
 
 def window(e: Emitter, x: object, axis: int, item: slice) -> FakeTensor | None:
@@ -22,14 +24,13 @@ def window(e: Emitter, x: object, axis: int, item: slice) -> FakeTensor | None:
     first, end = _computed(e, item.start), _computed(e, item.stop)
     if first is None or end is None or item.step not in (None, 1):
         return None
-    (low, a), (high, b) = _place(e.trace, first), _place(e.trace, end)
-    n = e.type(x).shape[axis]
-    if low is None or low is not high or not 0 < b - a or isinstance(n, int) and b - a > n:
+    n, length = e.type(x).shape[axis], _distance(e.trace, first, end)
+    if length is None or length <= 0 or isinstance(n, int) and length > n:
         return None
     start = e.trace.fake(first)
     if start._value.type.shape:
         start = e.reshape(start, shape=())
-    return e.dynamic_slice(x, e.cast_to(start, I64), axis=axis, length=b - a)
+    return e.dynamic_slice(x, e.cast_to(start, I64), axis=axis, length=length)
 
 
 def _computed(e: Emitter, q: object) -> Value | None:
@@ -42,40 +43,79 @@ def _computed(e: Emitter, q: object) -> Value | None:
     return value if value.type.dtype.kind == "i" and value.type.shape in ((), (1,)) else None
 
 
-def _place(trace: Trace, value: Value) -> tuple[Value | None, int]:
-    """(base, k) where `value` is base + k; no base where it may have changed in between."""
-    offset = 0
-    for frame in reversed(trace.frames):
-        made = {r: (at, op) for at, op in enumerate(frame.builder.ops) for r in op.results}
-        first = len(frame.builder.ops)
-        while value in made:
-            first, op = made[value]
-            step = _step(trace, op) if isinstance(op, Op) else None
-            if step is None:
+def _distance(trace: Trace, first: Value, end: Value) -> int | None:
+    """`end - first` where both are one value and a number, which may be `first` itself. Others may
+    leave the axis and are cut there: `x[i * n : (i + 1) * n]`."""
+    for base in ((first,), ()):
+        places = _Polynomials(trace)
+        for v in base:
+            places.atom(v)
+        low, high = places.of(first), places.of(end)
+        gap = high - low
+        alone = isinstance(low, Size) and [k for names, k in low.terms if names] == [1]
+        if alone and isinstance(gap, int) and not places.changed():
+            return gap
+    return None
+
+
+class _Polynomials:
+    """Integers as polynomials of others, which have names here. `ops`: those that expressions are
+    made of, by the number of their frame."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.found: dict[Value, Dim] = {}
+        self.ops: dict[int, set[Op]] = {}
+
+    def atom(self, value: Value) -> Dim:
+        return self.found.setdefault(value, Size.named(f"#{len(self.found)}"))
+
+    def of(self, value: Value) -> Dim:
+        values = self.trace.values
+        for k in reversed(range(len(self.trace.frames))):
+            if value in self.found:
+                return self.found[value]
+            if values.frame_of.get(value) is not self.trace.frames[k]:
+                continue
+            op = self.trace.frames[k].maker(value)
+            made = self.made(op) if op is not None and len(self.found) < MOST_VALUES else None
+            if made is not None and op is not None:
+                self.ops.setdefault(k, set()).add(op)
+                self.found[value] = made
+                return made
+            if op is not None or value not in values.parent:
                 break
-            value, offset = step[0], offset + step[1]
-        if _written(trace, frame, first, value):
-            return None, 0
-        if value in made or value not in trace.values.parent:
-            break
-        value = trace.values.parent[value]
-    return value, offset
+            value = values.parent[value]
+        return self.atom(value)
 
+    def made(self, op: Op) -> Dim | None:
+        if op.name == "full":
+            return op.attrs["value"] if type(op.attrs["value"]) is int else None
+        if _hands_on(op):
+            return self.of(op.operands[0])
+        if op.name not in LINEAR:
+            return None
+        return combined(op, [self.operand(v) for v in op.operands], DIMS)
 
-def _step(trace: Trace, op: Op) -> tuple[Value, int] | None:
-    """Match an op that adds a constant to an operand: the operand and the constant."""
-    if _hands_on(op):
-        return op.operands[0], 0
-    if op.name == "scale" and op.attrs["scale"] == 1 and op.attrs["bias"] % 1 == 0:
-        return op.operands[0], int(op.attrs["bias"])
-    if op.name not in ("add", "subtract"):
-        return None
-    (x, y), sign = op.operands, -1 if op.name == "subtract" else 1
-    known = _constant(trace, y)
-    if known is not None:
-        return x, sign * known
-    known = _constant(trace, x) if op.name == "add" else None
-    return None if known is None else (y, known)
+    def operand(self, value: Value) -> Dim:
+        elements = self.trace.known(value)
+        if elements is not None and len(elements) == 1 and type(elements[0]) is int:
+            return elements[0]
+        return self.of(value)
+
+    def changed(self) -> bool:
+        """Whether a storage that an expression reads may have been written since then."""
+        trace, outermost = self.trace, min(self.ops, default=None)
+        roots = {trace.root(v) for v in self.found} & trace.values.written
+        if not roots or outermost is None:
+            return False
+        ops = list(trace.frames[outermost].builder.ops)
+        first = next(at for at, op in enumerate(ops) if op in self.ops[outermost])
+        later = ops[first:] + [op for f in trace.frames[outermost + 1 :] for op in f.builder.ops]
+        return any(
+            not isinstance(op, Op) or op.row.writes and trace.root(op.operands[0]) in roots
+            for op in later
+        )
 
 
 def _hands_on(op: Op) -> bool:
@@ -84,31 +124,6 @@ def _hands_on(op: Op) -> bool:
         return False
     t = op.operands[0].type
     return t.dtype.kind == "i" and product(t.shape) == 1
-
-
-def _constant(trace: Trace, value: Value) -> int | None:
-    elements = trace.known(value)
-    found = elements[0] if elements is not None and len(elements) == 1 else None
-    for op in _ops(trace):
-        if op.name == "full" and op.result is value:
-            found = op.attrs["value"]
-    return found if type(found) is int else None
-
-
-def _ops(trace: Trace) -> Iterator[Op]:
-    return (op for f in trace.frames for op in f.builder.ops if isinstance(op, Op))
-
-
-def _written(trace: Trace, frame: Frame, first: int, value: Value) -> bool:
-    """Whether the storage of `value` may have been written since op number `first`."""
-    root = trace.root(value)
-    if root not in trace.values.written:
-        return False
-    later = frame.builder.ops[first:]
-    return any(
-        not isinstance(op, Op) or op.row.writes and trace.root(op.operands[0]) is root
-        for op in later
-    )
 
 
 __all__ = ["window"]

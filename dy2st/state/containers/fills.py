@@ -26,7 +26,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace
-from ir.types import Size, substitute_dim
+from ir.types import Size, line
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,10 @@ def fill_of(trace: Trace, target: Any, i: Any, loops: Sequence[Frame]) -> Fill |
     loop = None if frame is None else frame.loop
     if loop is None or frame is not trace.frame or loop.open or not isinstance(loop.trip, int):
         return None
-    ends = [substitute_dim(i.dim, {loop.name: k}) for k in (0, 1, 2)]
-    if any(isinstance(q, Size) for q in ends):
+    start, step = line(i.dim, loop.name) or (None, None)
+    if not isinstance(start, int) or step not in (1, -1):
         return None
-    start, after, third = map(int, ends)  # type: ignore[arg-type]
-    fill = Fill(start, after - start)
-    if abs(fill.step) != 1 or third - after != fill.step:
-        return None
+    fill = Fill(start, step)
     places, n = fill.places(loop.trip), target.size()
     if not isinstance(n, int) or places[0] < 0 or places[-1] >= n:
         return None

@@ -47,8 +47,7 @@ from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Loop, Trace
 from ir import Size, Type, Value
-from ir.analysis.ranges import names_in, slope
-from ir.types import I64, substitute_dim
+from ir.types import I64, line, names_in
 
 #: NumPy's scalars that are numbers of Python to a program
 NUMPY: dict[type, type] = {np.float64: float, np.int64: int, np.bool_: bool}
@@ -150,7 +149,7 @@ def reached(trace: Trace, i: Any) -> tuple[range, Any]:
     """The numbers that an index may be, and where among them it is; none if that is not known."""
     loop = next(iter(i.loops)) if len(i.loops) == 1 else None
     if loop is not None and isinstance(loop.trip, int) and names_in(i.dim) == {loop.name}:
-        first, step = substitute_dim(i.dim, {loop.name: 0}), slope(i.dim, loop.name)
+        first, step = line(i.dim, loop.name) or (None, None)
         if isinstance(first, int) and isinstance(step, int):
             at = trace.sym(Size.named(loop.name))
             return range(first, first + step * loop.trip, step), at

@@ -13,7 +13,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Trace
 from ir import Op
-from ir.analysis.ranges import slope
+from ir.types import slope
 from ir.uses import walk
 
 

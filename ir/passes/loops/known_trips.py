@@ -21,13 +21,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from ir.analysis.induction import counted, index_name, is_size
-from ir.analysis.ranges import facts_of, names_in, never_negative, slope
+from ir.analysis.affine import counted, index_name, is_size
+from ir.analysis.ranges import facts_of, never_negative
 from ir.loc import VerifyError
 from ir.passes.cloning import Copier
 from ir.program import ENDLESS, Go, Node, Op, Program, Require, Scan, Slot, Value
 from ir.rewrite import Block, rewrite
-from ir.types import F32, F64, I32, I64, Dim, is_natural, substitute_dim
+from ir.types import F32, F64, I32, I64, Dim, is_natural, line, names_in
 from ir.uses import walk
 from ir.verify import verify
 
@@ -211,7 +211,7 @@ def _compared(b: Block, op: Op, index: str = "") -> _Test | None:
     if x is None or y is None or limit is None:
         return None
     name, x, y = (TURNED[op.name], y, x) if index in names_in(y) else (op.name, x, y)
-    step, start = slope(x, index), substitute_dim(x, {index: 0})
+    start, step = line(x, index) or (0, None)
     if not isinstance(step, int) or index in names_in(y) or not (is_size(start) and is_size(y)):
         return None
     return _Test(name, start, step, y) if _counts((start, step, y), limit) else None

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from ir.analysis.alias import at_least_once
 from ir.analysis.cost import is_free
-from ir.analysis.induction import in_range
-from ir.analysis.ranges import facts_of
+from ir.analysis.ranges import facts_of, in_range
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.rules import can_fail
 from ir.passes.simplify_cond import only_read

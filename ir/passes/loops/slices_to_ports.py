@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ir.analysis.induction import in_range, index_name, is_size, polynomial
-from ir.analysis.ranges import facts_of, names_in, slope
+from ir.analysis.affine import index_name, is_size, polynomial
+from ir.analysis.ranges import facts_of, in_range
 from ir.ops.views import at_numbers, view_name
 from ir.passes.cloning import fresh_size
 from ir.program import Carry, Const, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, live_ops, rewrite, substitute, with_body
-from ir.types import Dim, Size, substitute_dim
+from ir.types import Dim, Size, line, names_in, substitute_dim
 from ir.uses import blocks, loop_sizes, size_names, users, walk
 
 
@@ -102,11 +102,10 @@ def _slice_index(body: Block, node: Node, facts: tuple[Dim, ...]) -> tuple[Dim, 
     """At which slice the first iteration looks, and the distance to that of the next one."""
     if not isinstance(node, Op) or node.name != "dynamic_index":
         return None
-    at, name = polynomial(body, node.operands[1]), index_name(body)
-    step = None if at is None else slope(at, name)
-    if at is None or not isinstance(step, int) or step == 0:
+    at = polynomial(body, node.operands[1])
+    start, step = (None if at is None else line(at, index_name(body))) or (0, 0)
+    if not isinstance(step, int) or step == 0:
         return None
-    start = substitute_dim(at, {name: 0})
     return (start, step) if is_size(start) and in_range(body, node, facts) else None
 
 

@@ -13,10 +13,8 @@ from executor import cpu
 from executor.executable import Executable
 from executor.launches import Loop
 from executor.lower.program import lower
-from executor.plan.loop_counts import bound, most
 from executor.segmented.interpreter import Interpreted
 from executor.segmented.partition import Chunks, NativeRun
-from ir.types import evaluate_dim, parse_dim
 from tests.executor.foreign import called
 from tests.executor.launch_machine import CHECKED, CHECKED_CPU
 
@@ -193,27 +191,6 @@ def test_a_trip_below_zero_is_none():
     program = parsed(COLLECT, TRIP="< T-3", LAST="")
     for t in (0, 2, 3, 7):
         same(executor.compile(program), program, floats(t, 4), np.asarray(99), floats(4))
-
-
-@pytest.mark.parametrize("dim", ["n", "2*n+1", "T-n", "n*n-n", "B*n-n+T", "n*m-2*m+B", "m*T-m"])
-@pytest.mark.parametrize("trip", ["5", "T", "T-B", "2*T+3"])
-def test_a_bound_is_never_too_small(dim, trip):
-    """`n` runs up to `trip`, `m` up to `n`."""
-    d, bounds = parse_dim(dim), {}
-    bounds["n"] = most(parse_dim(trip), bounds)
-    bounds["m"] = most(parse_dim("n"), bounds)
-    found = bound(d, bounds)
-    for b, t in ((0, 0), (1, 4), (6, 2), (3, 3)):
-        sizes = {"B": b, "T": t}
-        for n in range(max(0, evaluate_dim(parse_dim(trip), sizes)) + 1):
-            for m in range(n + 1):
-                exact = evaluate_dim(d, {**sizes, "n": n, "m": m})
-                assert evaluate_dim(found, sizes) >= exact or exact < 0
-
-
-def test_what_nothing_bounds_has_no_bound():
-    assert most(1 << 62, {}) is None and most(parse_dim("n"), {"n": None}) is None
-    assert bound(parse_dim("n+T"), {"n": None}) is None and bound(parse_dim("T"), {}) is not None
 
 
 ENDLESS = """

@@ -11,7 +11,7 @@ from ir import Builder, Input, Program, SourceError, Value, evaluate
 from ir.passes import expand
 from ir.streaming import QUANTUM, banded, stream
 from ir.streaming.tails import ANY, LOW, SCORE, Analysis, Tails
-from ir.types import F32, I64, Size, Type
+from ir.types import F32, F64, I64, Size, Type
 from tests.conftest import mostly_slow
 from tests.ir.streaming.streamed_stacks import Interpreted
 
@@ -27,6 +27,8 @@ def mask(b: Builder, rng: random.Random, depth: int, n=Size.named(QUANTUM)):  # 
         by = b.full(value=rng.choice([2, 3, 5]), dtype=I64)
         if rng.random() < 0.4:
             i, j = b.floor_divide(i, by), b.floor_divide(j, by)
+        elif rng.random() < 0.3:
+            i, j = (b.cast(b.scale(b.cast(q, dtype=F64), scale=0.5), dtype=I64) for q in (i, j))
         name = rng.choice("less_than less_equal greater_than greater_equal equal not_equal".split())
         if kind == "compare" and rng.random() < 0.5:
             return b.emit(name, [i, j])[0]
