@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from executor.cpu.fusion import fused
 from executor.cpu.kernel_table import matching
@@ -32,6 +33,7 @@ from executor.launches import (
     When,
     blocks,
     results,
+    with_blocks,
 )
 from executor.memory import Buffer, Element, View, collapse, whole
 from executor.plan.loop_counts import ranges_of
@@ -101,26 +103,11 @@ class _Legalizer:
         self.scopes[-1].launches.append(x)
 
     def launch(self, x: Launch) -> None:
-        if isinstance(x, Gemm):
-            self.gemm(x)
-        elif isinstance(x, Contract):
-            self.contract(x)
-        elif isinstance(x, Conv):
-            self.conv(x)
-        elif isinstance(x, Fourier):
-            self.fourier(x)
-        elif isinstance(x, Dots):
-            _require_sums_in(x.y)
-            self.emit(x)
-        elif isinstance(x, Loop):
-            self.loop(x)
-        elif isinstance(x, When):
-            self.emit(replace(x, body=self.block(x.body)))
-        elif isinstance(x, Branch):
-            self.emit(replace(x, then=self.block(x.then), orelse=self.block(x.orelse)))
-        else:
-            self.emit(x)
+        FORMS.get(type(x), _Legalizer.emit)(self, x)
         self.forget(v.buffer for v in results(x))
+
+    def choice(self, x: When | Branch) -> None:
+        self.emit(with_blocks(x, self.block))
 
     def loop(self, x: Loop) -> None:
         trip = x.trip if x.most is None else x.most
@@ -273,6 +260,10 @@ class _Legalizer:
         self.symbols += 1
         return f"#k{self.symbols}"
 
+    def dots(self, x: Dots) -> None:
+        _require_sums_in(x.y)
+        self.emit(x)
+
     # ------------------------------------------------------------ convolutions
     def conv(self, c: Conv) -> None:
         _require_sums_in(c.out)
@@ -292,6 +283,19 @@ class _Legalizer:
         width = min(self.target.lanes(x.x.dtype), MOST_SIDE_BY_SIDE // x.x.dtype.size)
         room = self.scratch(x.x.dtype, size_of_scratch(x.n, width))
         self.emit(LaneFourier(width=width, scratch=room, **vars(x)))
+
+
+#: how the kinds of launch that have another form on the CPU get it
+FORMS: dict[type[Launch], Callable[[_Legalizer, Any], None]] = {
+    Gemm: _Legalizer.gemm,
+    Contract: _Legalizer.contract,
+    Conv: _Legalizer.conv,
+    Fourier: _Legalizer.fourier,
+    Dots: _Legalizer.dots,
+    Loop: _Legalizer.loop,
+    When: _Legalizer.choice,
+    Branch: _Legalizer.choice,
+}
 
 
 def parts(dtype: DType, w: View) -> tuple[int, int]:
