@@ -26,7 +26,7 @@ from ir import Builder, Input, Loc, Op, Program, SourceError, Value
 from ir.analysis.history import History
 from ir.passes import expand, simplify, undistinguished
 from ir.streaming import QUANTUM, banded, stream
-from ir.types import BOOL, Dim, Size, Type
+from ir.types import BOOL, Dim, Size, Type, names_in
 from ir.uses import walk
 
 #: the sequence that stands for all while Python is traced has about so many frames; the smaller
@@ -348,8 +348,7 @@ def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[Req
 
 def line(dim: Dim, loc: Loc) -> tuple[int, int]:
     """A size for no units, and for one; it is on a line with them."""
-    names = dim.names if isinstance(dim, Size) else frozenset()
-    if names - {QUANTUM} or any(len(m) > 1 for m, _ in getattr(dim, "terms", ())):
+    if names_in(dim) - {QUANTUM} or any(len(m) > 1 for m, _ in getattr(dim, "terms", ())):
         raise SourceError(
             "a function that decides on a product of sizes of the sequence cannot be streamed.",
             loc,

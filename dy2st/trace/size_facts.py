@@ -122,5 +122,5 @@ class SizeFacts:
 
     def is_known(self, dim: Dim, frames: list[Frame]) -> bool:
         """Whether every count in `dim` is known in one of these frames."""
-        names = dim.names if isinstance(dim, Size) else ()
+        names = names_in(dim)
         return all(self.count_homes[n] in frames for n in names if n in self.count_homes)

@@ -218,7 +218,7 @@ def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
 def settles(op: str, gap: Dim, home: Home) -> int:
     """After how many iterations a comparison with zero is the same in all others; 0 if it never
     is, or it takes many."""
-    names = gap.names if isinstance(gap, Size) else ()
+    names = names_in(gap)
     if sum(n in home.sizes.loops for n in names) != 1:
         return 0
     for k in range(1, MOST_SETTLED + 1):
@@ -255,7 +255,7 @@ def settled_after(test: scalar.RuntimeScalar) -> int:
 def cut_off(op: str, gap: Dim, home: Home) -> int:
     """How many of the last iterations have to run apart so that a comparison with zero is the same
     in all others; 0 if that does not help, or they cannot."""
-    names = gap.names if isinstance(gap, Size) else ()
+    names = names_in(gap)
     loop = home.sizes.loops.get(next(iter(names))) if len(names) == 1 else None
     if loop is None or not loop.cuttable or not isinstance(loop.trip, int):
         return 0

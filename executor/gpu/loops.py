@@ -32,7 +32,7 @@ from executor.launches import (
 from executor.memory import Buffer, Element, View
 from ir.layout import contiguous
 from ir.scalar.language import input_
-from ir.types import Dim, Size, divide, is_natural, product, substitute_dim
+from ir.types import Dim, Size, divide, is_natural, line, names_in, product, slope, substitute_dim
 
 #: what such loops are made of: launches that bind no symbol
 Plain: TypeAlias = Map | Gemm | Reduce
@@ -58,7 +58,7 @@ def _of_loop(x: Loop, own: Own) -> list[Launch]:
     if few or x.go is not None or x.count or not all(map(_is_plain, x.body)):
         return [x]
     named = {n for q in x.body for v in views(q) for n in _names(v)}
-    inner = any(n.startswith("#") for n in _names_of(x.trip))
+    inner = any(n.startswith("#") for n in names_in(x.trip))
     states = [q for q in x.body if _is_state(x, q)]
     if inner or x.parity in named or len(states) != 1:
         return [x]
@@ -73,13 +73,9 @@ def _is_plain(q: Launch) -> bool:
     return here and isinstance(q, Plain) and not getattr(q, "error", 0)
 
 
-def _names_of(d: Dim) -> frozenset[str]:
-    return d.names if isinstance(d, Size) else frozenset()
-
-
 def _names(v: View) -> Iterator[str]:
     for d in (v.offset, *v.shape, *v.strides):
-        yield from _names_of(d)
+        yield from names_in(d)
 
 
 def _bound(x: Loop) -> frozenset[str]:
@@ -175,6 +171,7 @@ def _is_sum(x: Loop, q: Gemm) -> bool:
     """Whether it only adds to what nothing else in the loop touches."""
     alone = not any(q.c.buffer in touched([p]) for p in x.body if p is not q)
     plain = q.c.dtype.compute == q.c.dtype and all(v.ndim == 2 for v in (q.x, q.y, q.c))
+    plain = plain and all(line(v.offset, x.index) is not None for v in (q.x, q.y))
     return plain and q.initial == q.c and alone and is_constant(q.c, _bound(x))
 
 
@@ -207,21 +204,16 @@ def _with_kept(x: Loop, v: View, at: int, own: bool) -> Loop | None:
     return replace(x, body=tuple(_changed(q, moved) for q in x.body))
 
 
-def _step(x: Loop, v: View) -> Dim:
-    """How far it moves from iteration to iteration."""
-    return substitute_dim(v.offset, {x.index: Size.named(x.index) + 1}) - v.offset
-
-
 def _is_stacked(x: Loop, v: View, made: Sequence[View]) -> bool:
     """Whether each iteration writes and reads elements of its own: `made` lies in front of where
     `v` begins in the next one, and not in front of where it begins."""
-    step = _step(x, v)
-    if x.index in _names_of(step) or not is_natural(step):
+    step = slope(v.offset, x.index)
+    if step is None or not is_natural(step):
         return False
     for w in (v, *made):
         behind = w.offset - v.offset
         fits = is_natural(behind) and is_natural(step - behind - w.span)
-        if not fits or _step(x, w) != step or not all(map(is_natural, w.strides)):
+        if not fits or slope(w.offset, x.index) != step or not all(map(is_natural, w.strides)):
             return False
     return True
 
@@ -257,8 +249,10 @@ def _sum(x: Loop, q: Launch) -> list[Launch]:
 def _all(x: Loop, v: View) -> View:
     """Return the view of the elements that all iterations read, with the iteration as first
     axis."""
-    start = substitute_dim(v.offset, {x.index: 0})
-    return replace(v, offset=start, shape=(x.trip, *v.shape), strides=(_step(x, v), *v.strides))
+    found = line(v.offset, x.index)
+    assert found is not None, "a product of a view that moves otherwise is no such sum"
+    start, step = found
+    return replace(v, offset=start, shape=(x.trip, *v.shape), strides=(step, *v.strides))
 
 
 # ---------------------------------------------------------------- several products

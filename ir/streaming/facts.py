@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ir.program import Builder, Value
-from ir.types import I64, Dim, Size, substitute_dim
+from ir.types import I64, Dim, line, names_in, substitute_dim
 
 #: the name of the size that counts the units of the whole sequence
 QUANTUM = "stream_units"
@@ -105,14 +105,15 @@ Fact: TypeAlias = Stream | Head | Final
 
 
 def mentions(d: Dim) -> bool:
-    return isinstance(d, Size) and QUANTUM in d.names
+    return QUANTUM in names_in(d)
 
 
 def slope(d: Dim) -> Dim:
     """By how much a dim grows with each unit; raises ValueError if that is not always the same."""
-    if isinstance(d, Size) and any(m.count(QUANTUM) > 1 for m, _ in d.terms):
+    found = line(d, QUANTUM)
+    if found is None:
         raise ValueError(f"{d} grows faster than the sequence")
-    return substitute_dim(d, {QUANTUM: 1}) - substitute_dim(d, {QUANTUM: 0})
+    return found[1]
 
 
 def constant(d: Dim) -> Dim:

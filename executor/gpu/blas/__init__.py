@@ -16,7 +16,7 @@ from executor.gpu.blas.cublas import Blas, Matrix, Operation, blas
 from executor.launches import Gemm, Lowered, views
 from executor.memory import Buffer, Element, View
 from executor.plan.arena import Layout, aligned
-from ir.types import F32, F64, Dim, Size, evaluate_dim, is_natural, product
+from ir.types import F32, F64, Dim, evaluate_dim, is_natural, names_in, product
 
 #: multiplications from which on a product is large, and what a named size counts for
 LARGE, NAMED = 1 << 28, 64
@@ -42,7 +42,7 @@ class Product:
 
 def product_of(x: Gemm, precision: str, sizes: Sequence[str]) -> Product | None:
     """The product, if cuBLASLt can take it and it is large. `sizes` are known to the host."""
-    names = frozenset().union(*(_names(d) for v in views(x) for d in _dims(v)))
+    names = frozenset().union(*(names_in(d) for v in views(x) for d in _dims(v)))
     types = {v.dtype for v in views(x)}
     if len(types) != 1 or not types <= TYPES or not names <= {*sizes} or not _is_large(x):
         return None
@@ -71,17 +71,13 @@ def product_of(x: Gemm, precision: str, sizes: Sequence[str]) -> Product | None:
     return Product(left, right, c, initial, is_bias, precision)
 
 
-def _names(d: Dim) -> frozenset[str]:
-    return d.names if isinstance(d, Size) else frozenset()
-
-
 def _dims(v: View) -> tuple[Dim, ...]:
     return (v.offset, *v.shape, *v.strides)
 
 
 def _is_large(x: Gemm) -> bool:
     dims = (*x.c.shape, x.x.shape[-1])
-    named = dict.fromkeys(frozenset().union(*map(_names, dims)), NAMED)
+    named = dict.fromkeys(frozenset().union(*map(names_in, dims)), NAMED)
     return evaluate_dim(product(dims), named) >= LARGE
 
 

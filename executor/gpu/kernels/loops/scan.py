@@ -16,7 +16,7 @@ from executor.gpu.scalars import memory_type
 from executor.launches import Loop, Map
 from executor.memory import Buffer, Element, View
 from ir.scalar.language import nodes
-from ir.types import Dim, Size, substitute_dim
+from ir.types import Dim, names_in, slope, substitute_dim
 
 #: values that are loaded ahead of their iterations, of all tensors together, and iterations
 AHEAD, MOST_STEPS = 16, 8
@@ -45,16 +45,16 @@ class Lanes:
         if isinstance(v.buffer, Element):
             return False
         fixed = [*v.shape, *v.strides]
-        if any({x.index, x.parity} & _names(d) for d in fixed) or self.alternates(v):
+        if any({x.index, x.parity} & names_in(d) for d in fixed) or self.alternates(v):
             return False
-        return x.index not in _names(self.step(v))
+        return slope(v.offset, x.index) is not None
 
     def alternates(self, v: View) -> bool:
         """Whether it is one of two places, in turn."""
-        return self.loop.parity in _names(v.offset)
+        return self.loop.parity in names_in(v.offset)
 
     def moves(self, v: View) -> bool:
-        return self.loop.index in _names(v.offset)
+        return self.loop.index in names_in(v.offset)
 
     def first(self, v: View) -> View:
         """Return a view as it is in the first iteration."""
@@ -62,9 +62,10 @@ class Lanes:
         return replace(v, offset=substitute_dim(v.offset, start))
 
     def step(self, v: View) -> Dim:
-        """How far it moves from iteration to iteration."""
-        index = self.loop.index
-        return substitute_dim(v.offset, {index: Size.named(index) + 1}) - v.offset
+        """How far an even view moves from iteration to iteration."""
+        found = slope(v.offset, self.loop.index)
+        assert found is not None, "its offset is no line"
+        return found
 
     def apart(self, v: View) -> bool:
         """Whether the loop touches the memory of a view through this view only."""
@@ -110,10 +111,6 @@ def alike(x: Loop) -> Lanes | None:
 
 def _results(maps: Sequence[Map]) -> Iterator[View]:
     return (v for m in maps for v in m.outs)
-
-
-def _names(d: Dim) -> frozenset[str]:
-    return d.names if isinstance(d, Size) else frozenset()
 
 
 def scan_kernel(lanes: Lanes) -> Kernel:
