@@ -118,7 +118,7 @@ def entered(
         try:
             return engine(*args)
         except OSError as wrapped:
-            if this.error is None:
+            if this.error is None or not is_of(this.error, wrapped):
                 raise
             if this.outer is not None:
                 this.outer.error = this.error
@@ -129,6 +129,13 @@ def entered(
 
     run.__dy2st_engine__ = engine  # type: ignore[attr-defined]
     return run
+
+
+def is_of(error: BaseException, wrapped: OSError) -> bool:
+    """Whether the engine's error is made of this one: a hook of the user's may have caught it, and
+    raised another."""
+    text = str(wrapped)
+    return type(error).__name__ in text and str(error) in text
 
 
 def install() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import weakref
@@ -101,6 +102,24 @@ def test_a_backward_inside_of_a_hook():
         h.sum().backward(retain_graph=True)
         h.sum().backward()
         return [*seen, x.grad.numpy(), y.grad.numpy()]
+
+    equal_outcomes(product, run, X, Y)
+
+
+def test_an_error_that_a_hook_has_caught_is_not_that_of_its_pass():
+    def run(f, args):
+        h, s = f(*args)
+        s.backward()
+
+        def hook(g):
+            with contextlib.suppress(RuntimeError, SystemError):
+                s.backward()
+            raise ValueError("mine")
+
+        h.register_hook(hook)
+        with pytest.raises(OSError, match="ValueError: mine"):
+            h.sum().backward()
+        return [a.grad.numpy() for a in args]
 
     equal_outcomes(product, run, X, Y)
 
