@@ -1,4 +1,4 @@
-"""Machine code on disk: what earlier processes have compiled, and the others of this time.
+"""Machine code on disk, shared with earlier and concurrent processes.
 
 The code of a text is in a file of a private folder. The file is named after the text and all else
 that the code depends on, and begins with a digest of the code.

@@ -96,8 +96,8 @@ def part(trace: Trace, buffer: Value, length: Value, axis: int, most: Dim, least
 
 
 def merge_bounded(merge: Any, name: str, a: FakeTensor, b: FakeTensor) -> FakeTensor | None:
-    """Two tensors that differ in a size that data decides; None for others. `merge`: the `Merge` of
-    the branches."""
+    """Merge two tensors that differ in one data-dependent size; None for any other pair. `merge`:
+    the `Merge` of the branches."""
     trace: Trace = merge.trace
     axis, sides = other_axis(trace, a._value.type, b._value.type), ((merge.yes, a), (merge.no, b))
     if axis is None or any(x._value in trace.undefined.values for x in (a, b)):

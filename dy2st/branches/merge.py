@@ -131,8 +131,8 @@ class Merge:
         return unresolved(error, tuple(out))
 
     def of_conflicts(self, name: str, a: object, b: object) -> object:
-        """Merge the alternatives of equal type of two unresolved variables; the others stay
-        apart."""
+        """Merge the alternatives of equal type of two unresolved variables; the rest stays
+        unresolved."""
         error = next(q for q in (a, b) if type(q) is Unresolved).__dict__["error"]
         left, right = list(alternatives(a)), list(alternatives(b))
         both: list[Alternative] = []
@@ -263,8 +263,9 @@ class Merge:
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
     def growing(self, name: str, a: Any, b: Any) -> object:
-        """Two tensors, of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`). Two of
-        one type that are not alike are read as a whole, each in its branch; None for others."""
+        """Merge two tensors of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`);
+        None for any other pair. Two of one type with different growth are read whole in their
+        branches."""
         made = None
         if hasattr(a, "merged"):
             made = a.merged(b, lambda x, y: self.tensor(name, x, y))

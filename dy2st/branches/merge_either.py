@@ -12,7 +12,7 @@ from dy2st.trace.scalar import kind_of
 
 
 def merge_either(merge: Any, name: str, a: object, b: object) -> Either | None:
-    """The value that is a number or a tensor, as data decides; each of the two may be so already.
+    """The value that is a number or a tensor, depending on data; each of the two may be so already.
     Likewise for an int and a float. None for other values. `merge`: the `Merge` of the branches."""
     numeric = is_number(a) and is_number(b)
     one, two = (numbers(q) if numeric else alternatives(q) for q in (a, b))

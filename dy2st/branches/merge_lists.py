@@ -68,7 +68,7 @@ def half_element(merge: Any, x: object, missing: object) -> object:
 
 
 def extension(merge: Any, a: Any, b: object) -> Longer | None:
-    """Two extensions of one list as one, or one and the list itself; None for others."""
+    """Merge two extensions of one list, or an extension and the list; None for any other pair."""
     if not isinstance(a, Longer) or not isinstance(b, Longer) or a.front or b.front:
         return None
     base, other = (q if q.stands_in(merge.trace) else q.base for q in (a, b))

@@ -29,7 +29,7 @@ def merged(value: Value, test: RuntimeScalar, then: object, orelse: object) -> R
 
 
 def truth_under(x: object, facts: frozenset[PathCondition]) -> object:
-    """A bool where `facts` say which one `x` is; else `x`."""
+    """Return the bool that `facts` imply for `x`; else `x`."""
     if type(x) is not RuntimeScalar or x.kind is not bool:
         return x
     if not facts.isdisjoint(known(x, "implied")):

@@ -331,7 +331,7 @@ class _Writer:
             self.line(f"_t{k}._bump_inplace_version()")
 
     def members(self) -> None:
-        """Inputs that are views of others must lie in them as they did."""
+        """Check that inputs that are views of other inputs have the layout that was traced."""
         known = {id(q): k for k, q in enumerate(self.made.bound)}
         for q in self.made.traced:
             if q.share is None or id(q.share.base) not in known:

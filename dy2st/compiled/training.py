@@ -199,7 +199,7 @@ class Training:
 
     @functools.cached_property
     def misses(self) -> bool:
-        """Whether a backward pass may reach some of `wrt` and not others."""
+        """Whether a backward pass may reach only some of `wrt`."""
         every = frozenset(range(len(self.of)))
         return len(every) > 1 or bool(unreached(self.gradient.backward, len(every), every))
 

@@ -303,8 +303,8 @@ class Expressions(ast.NodeTransformer):
         return place(rt("generator_", made, first, whole, ast.Constant(consumer), item), node)
 
     def of_item(self, node: Any) -> ast.expr:
-        """A function that gives an element of a generator expression from an item; None for others
-        than one element for each."""
+        """Return a function from an item to the element of a generator expression; None if it does
+        not have one element for each item."""
         (first, *rest), name = node.generators, self.fresh("_item")
         if rest or first.ifs or first.is_async:
             return ast.Constant(None)

@@ -216,7 +216,7 @@ def check_some(trace: Trace, some: RuntimeScalar, name: str, default: bool) -> N
     if default:
         raise refuse(
             f"{name}() with a default, of a list whose length depends on data.",
-            "The result would be an element of the list, or the default, as data decides.",
+            "The result would be an element of the list, or the default, depending on data.",
             f"Start with the default, and compare in the loop: `best = {name}(best, y)`.",
         )
     try:

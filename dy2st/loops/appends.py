@@ -182,8 +182,9 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
 
 
 def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[object]:
-    """As many elements for each iteration, where not all of them append, or an inner loop appends
-    as many as data says: what is none of the list is taken out after the loop."""
+    """Append the same number of elements in each iteration, where not all of them append, or an
+    inner loop appends a data-dependent number: elements that are none of the list are taken out
+    after the loop."""
     one = items[0]
     if len(items) == 1 and isinstance(one, StackedRun) and moves(plan, one):
         return triangular(plan, target, one)
@@ -220,7 +221,7 @@ def check_unread(
 
 
 def is_open(plan: LoopRecord, item: object) -> bool:
-    """Whether an inner loop has appended as many elements as data says."""
+    """Whether an inner loop has appended a data-dependent number of elements."""
     return isinstance(item, StackedRun) and plan.trace.is_local(item.trip, plan.frame)
 
 
@@ -245,7 +246,8 @@ def triangular(plan: LoopRecord, target: TraceList, run: StackedRun) -> list[obj
 
 
 def marked(plan: LoopRecord, target: TraceList, items: Sequence[Any]) -> list[object]:
-    """The elements of one iteration, as many in each, of which marks say which ones it appends."""
+    """Return the elements of one iteration, the same number in each, with marks of those that it
+    appends."""
     trace, open_loop = plan.trace, "an inner loop, whose length depends on data, fills a list"
     errors = [q.error for q in items if isinstance(q, ConditionalElement)]
     error = errors[0] if errors else NeedsConcrete(open_loop)
@@ -305,7 +307,7 @@ def leaves_of(items: Sequence[object]) -> list[Any]:
 
 
 def check_length(plan: LoopRecord, items: Sequence[object]) -> None:
-    """Every iteration must append as many elements as the others."""
+    """Check that every iteration appends the same number of elements."""
     trips = [q.trip for q in items if isinstance(q, StackedRun)]
     if any(plan.body_trace.loop.name in names_in(n) for n in trips):
         raise NeedsConcrete("an inner loop, whose length moves with the index, fills a list")

@@ -415,7 +415,7 @@ class ContainerPorts(LoopRecord):
                 raise NeedsConcrete("a container of an earlier iteration is kept")
         elif id(a) in self.trace.objects.doubts:
             length = None
-        reason = "Some iterations of a loop make a new one, as data decides."
+        reason = "Some iterations of a loop make a new one, depending on data."
         if not isinstance(length, int):
             self.doubtful.append(Doubt(made, before, doubtful(self.trace, reason), length))
 
@@ -464,7 +464,7 @@ def name_of(path: tuple[object, ...]) -> str:
 def set_in_loop(trace: Trace, name: str) -> BaseException:
     """The error of a read of a container that has a name only if a loop runs."""
     return refuse(
-        f"'{name}' is read after a loop that may not run, as data decides.",
+        f"'{name}' is read after a loop that may not run, depending on data.",
         "The loop gives this name to a list, dict or object; if it does not run, there is none.",
         "Set it before the loop.",
     )

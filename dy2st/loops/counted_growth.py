@@ -201,7 +201,7 @@ def settle(plan: LoopRecord, name: str, p: object, a: object) -> object:
     source, trace = p.source, plan.trace
     known, axis = plan.body_trace.known, source.growth.axis
     if type(a) is not Counted or a.source is not source:
-        raise NeedsConcrete(f"{name} grows in some iterations only, as data says")
+        raise NeedsConcrete(f"{name} grows in some iterations only, depending on data")
     if not isinstance(source.growth.step, int) or a.added > source.growth.step:
         known.grown[source.path] = Growth(axis, a.added, False)
         raise Retrace
@@ -223,7 +223,7 @@ class Resize:
     """How the size of a place moves: before the loop it is at most that of the tensor there, and
     `most` if that is larger; each iteration makes that larger by at most `step`, and the size
     itself smaller by at least `less`. It is `least` or more whenever an iteration begins. They name
-    no sizes that a trace has made: the next trace has others."""
+    no sizes made by a trace, since the next trace makes new ones."""
 
     axis: int
     most: Dim | None

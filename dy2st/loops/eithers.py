@@ -1,4 +1,4 @@
-"""Variables of a loop that are a number or a tensor, or an int or a float, as data decides.
+"""Variables of a loop that are a number or a tensor, or an int or a float, depending on data.
 
     total = 0.0
     for row in x:

@@ -118,7 +118,8 @@ def note_unlike(trace: Trace, items: Any) -> None:
 
 
 def picked(trace: Trace, item: object) -> object:
-    """An item of a list at the index of the loop, which may not leave it: others know it."""
+    """Return the item of a list at the loop's index. It may not leave the loop: the list has it,
+    too."""
     found = lookup.flat((item,))
     trace.values.iterated.update(q._value for q in found if isinstance(q, FakeTensor))
     return item
@@ -320,7 +321,7 @@ class Chained:
 
 class Product:
     """`itertools.product` of sequences, if no item has been asked for: a loop over the first one
-    around loops over the others."""
+    around loops over the rest."""
 
     def __init__(self, trace: Trace, pools: Sequence[Any]) -> None:
         self.pools: tuple[Any, ...] | None = tuple(pools)

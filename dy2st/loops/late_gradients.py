@@ -49,7 +49,7 @@ def settle_gradients(plan: LoopRecord) -> None:
 
 def turns(plan: LoopRecord) -> dict[tuple[object, ...], int]:
     """The places that are carried, with the number of iterations after which they require a
-    gradient that they do not require before the loop; 0 for the others."""
+    gradient that they do not require before the loop; 0 if they never do."""
     body_trace, trace = plan.body_trace, plan.trace
     places = body_trace.paths | {tap.inner: tap.key for tap, _ in plan.taps}
     carried = {c.inner: c.next for c in plan.carries.values()}

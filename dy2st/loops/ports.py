@@ -360,8 +360,8 @@ class LoopPorts(ContainerPorts):
         return self.tensor_after(a, out, a.stop_gradient)
 
     def made_again(self, a: FakeTensor, inner: Value, name: str) -> Value | None:
-        """The view of the last iteration, made again behind the loop, so that it shows memory that
-        others know, too; None where it shows no such memory, or at an index from data."""
+        """Remake the view of the last iteration behind the loop, if the viewed memory is visible
+        elsewhere; None if it is not, or for an index from data."""
         trace, root = self.trace, self.trace.root(inner)
         outer = trace.values.frame_of[root] is not self.frame
         if not self.body_trace.certain or root is inner or is_flag(name):

@@ -42,21 +42,20 @@ class Learned:
     places: attributes and items that the body rebinds; steps: integers that move by a constant,
     with that step; resized: tensors of which data decides the size; numbers: Python numbers that
     become values of the program; maybe: variables that only some iterations define, with their
-    type; trained: places whose tensors require gradients
-    only after some iterations; eithers: places that hold a number or a tensor, as data decides,
-    with the types of both; growth: elements that an iteration appends to a list; grown: tensors
-    that an iteration makes longer; fresh: containers that each iteration makes anew; rewritten:
-    those that it changes before; written: places whose tensors it writes in place and rebinds;
-    shrinks: lists out of which it takes elements; queues: lists from outside that the body shifts;
-    fills: those that it stores at its index; buffers: those that it fills and reads, or stores at
-    any place; columns: attributes of Layers that it stores; updated: buffers of Layers, one for
-    each iteration, that it writes in place; trip: the largest number of iterations,
-    whether it is exact, whether the test in front of the body has given it, and whether it is
-    assumed: a trace under it has to find it again. guessed:
-    places of `grown` that a trace which failed seemed to make longer; refuted: those that do not
-    grow; counted: those that only some iterations make longer, as data says. rebuilt: places whose
-    lists or tuples it replaces by longer ones, with what the iterations begin with there; free: one
-    of those has been guessed or refuted, by a trace that does not count.
+    type; trained: places whose tensors require gradients only after some iterations; eithers:
+    places that hold a number or a tensor, depending on data, with the types of both; growth:
+    elements that an iteration appends to a list; grown: tensors that an iteration makes longer;
+    fresh: containers that each iteration makes anew; rewritten: those that it changes before;
+    written: places whose tensors it writes in place and rebinds; shrinks: lists out of which it
+    takes elements; queues: lists from outside that the body shifts; fills: those that it stores at
+    its index; buffers: those that it fills and reads, or stores at any place; columns: attributes
+    of Layers that it stores; updated: buffers of Layers, one for each iteration, that it writes in
+    place; trip: the largest number of iterations, whether it is exact, whether the test in front of
+    the body has given it, and whether it is assumed: a trace under it has to find it again.
+    guessed: places of `grown` that a trace which failed seemed to make longer; refuted: those that
+    do not grow; counted: those that only some iterations make longer, depending on data. rebuilt:
+    places whose lists or tuples it replaces by longer ones, with what the iterations begin with
+    there; free: one of those has been guessed or refuted, by a trace that does not count.
     """
 
     places: dict[Path, Location] = dataclasses.field(default_factory=dict)
@@ -128,7 +127,7 @@ class LoopTrace:
     `id`. paths: the places of those that are tensors; owned: copies that the iteration may write;
     begun: the leaves of each place when an iteration begins, by `id`. stored: objects that the body
     stores to, by `id`. resized: the buffers of placeholders of which data decides the size, by
-    `id`. eithers: places of a number or a tensor, as data decides, with their values
+    `id`. eithers: places of a number or a tensor, depending on data, with their values
     before the loop. tests: whether another iteration runs.
     copies: copies of containers, with placeholders, and the containers and places that they stand
     for; replaced: what the body does with them. once: the body runs at most once. breaking: the
@@ -326,8 +325,8 @@ class LoopRecord:
         self.overwritten.append(first)
 
     def learn_written(self, paths: set[Path]) -> None:
-        """The next trace may also write the tensors of these places, and of those from which they
-        get others."""
+        """Let the next trace also write the tensors of these places, and of the places that these
+        are rebound from."""
         known = self.body_trace.known.written
         self.frame.stale = True
         while new := paths - known:

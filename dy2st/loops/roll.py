@@ -136,7 +136,7 @@ class Runner:
 
     def begins_as_none(self) -> bool:
         """Whether the first iteration fills a place that is None, or sets one that is not there:
-        the others may be alike then."""
+        the remaining iterations may be uniform then."""
         places = [q.get() for q in self.known().places.values()]
         found = any(q is None for q in (*self.code.get_state(), *places))
         return not self.peeled and (found or any(q is MISSING for q in places))
@@ -149,7 +149,7 @@ class Runner:
         return min(later) if able and later else 0
 
     def split(self, k: int) -> None:
-        """Index set splitting: the first `k` iterations are one loop, the others another."""
+        """Index set splitting: one loop over the first `k` iterations, one over the rest."""
         over, code = self.over, self.code
         rest = Iterable(over.trip - k, lambda i: over.item(i + k), uncut=over.uncut)
         for part, first in ((dataclasses.replace(over, trip=k), 0), (rest, k)):
@@ -159,7 +159,7 @@ class Runner:
             runner.run(True)
 
     def apart(self, k: int, go: Goes) -> None:
-        """The last iterations run after the loop over the others."""
+        """Peel the last `k` iterations off: they run after the loop."""
         over, first = self.over, self.over.trip - k
         self.over = dataclasses.replace(over, trip=first, uncut=False)
         self.run(go)

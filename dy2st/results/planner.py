@@ -216,7 +216,8 @@ class Results:
         return {s for v in found for s in self.provenance.storages(v)}
 
     def visible(self, storage: Value) -> bool:
-        """Whether others know a storage: an input, or one of several results."""
+        """Whether a storage is visible outside of this result: it is an input, or results share
+        it."""
         return self.known(storage) or self.shared[storage] > 1
 
     def known(self, value: Value) -> bool:
@@ -404,7 +405,8 @@ class Results:
         return LastElement(elements, path, node.length, other)
 
     def chosen(self, value: Value, stop_gradient: bool, but: Sequence[Value] = ()) -> Leaf:
-        """One of several tensors, where others know some of them; `but`: those in no question."""
+        """Return the leaf of a value that is one of several tensors, some visible elsewhere; `but`:
+        tensors that it cannot be."""
         p = self.provenance
         other = Out(self.output(value, stop_gradient))
         options, several = [], False

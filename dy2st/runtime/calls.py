@@ -130,7 +130,8 @@ def is_library(fn: types.FunctionType) -> bool:
 
 
 def unconverted(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
-    """A function that is not converted: Paddle's are recorded, others have an effect."""
+    """Wrap a function that is not converted: calls of Paddle are recorded, other calls by
+    effect."""
     recorded = is_recorded(f) and effect_of(f) is Effect.PURE
     return Split(trace, maker(f) if recorded else library_call(trace, f))
 

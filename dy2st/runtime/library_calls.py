@@ -191,8 +191,8 @@ class PureCall:
         return plain or is_users_object(owner) or is_in(type(owner), IMMUTABLE)
 
     def write(self, owner: object, args: tuple[object, ...], kwargs: dict[str, object]) -> None:
-        """A container that changes is put back and changed on every call as others are; an array
-        must have been made here."""
+        """Log a container that changes, so that it is restored and changed on every call; an array
+        must have been made by the function."""
         at = self.written
         targets = [] if at is None else [owner if at < 0 else args[at] if at < len(args) else None]
         if is_in(self.f, frozenset(("numpy",))) and kwargs.get("out") is not None:

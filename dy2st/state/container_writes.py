@@ -167,8 +167,9 @@ def elements(tail: TraceList, where: Loc) -> tuple[object, ...]:
         trace = current()
         data = trace is not None and not size.names.isdisjoint(trace.sizes.counts)
         known = f"{size} elements, a size of the program"
+        number = "a number of elements that depends on data" if data else known
         raise Refused(
-            f"a list from outside grows by {'as many elements as data says' if data else known}.",
+            f"a list from outside grows by {number}.",
             where,
             reason="A call has to put each of them into the list as a tensor of its own.",
             remedy="Collect them in a list of the function, and append the stacked tensor.",

@@ -157,7 +157,8 @@ class Guards(ContainerGuards):
         return f"same_array({expression}, {', '.join(known)})"
 
     def tensor_test(self, expression: str, value: object, place: Location | None) -> str:
-        """The first place of a tensor is where calls look it up; others must agree with it."""
+        """Calls look a tensor up at its first place; guard that further places hold the same
+        tensor."""
         first = self.found.setdefault(id(value), expression)
         if first != expression:
             return f"{expression} is {first}"

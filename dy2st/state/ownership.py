@@ -1,4 +1,5 @@
-"""Ownership: the Python objects that a trace may change, and the record of reads of all others."""
+"""Ownership: the Python objects that a trace may change, and the record of reads of all other
+objects."""
 
 from __future__ import annotations
 
@@ -186,7 +187,7 @@ def note_members(trace: Trace, layer: object, name: str) -> None:
 
 
 def tensor_attr(trace: Trace, tensor: object, name: str) -> object:
-    """An attribute of a real tensor: its flags and its shape may be others in the next call."""
+    """Return an attribute of a real tensor; its flags and shape may differ in the next call."""
     value = getattr(tensor, name, MISSING)
     if isinstance(tensor, FakeTensor):
         real = next((q.tensor for q in trace.inputs.by_id.values() if q.fake is tensor), None)

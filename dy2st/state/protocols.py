@@ -185,8 +185,8 @@ def is_own(obj: object, name: str) -> bool:
 
 
 def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
-    """`(value,)` of an attribute that a function of the user's class computes, which is converted;
-    () for others."""
+    """Return `(value,)` of an attribute that a function of the user's class computes, which is
+    converted; () for a stored attribute."""
     found = computed_by(obj, name)
     if isinstance(found, property):
         return (trace.hooks.call(found.fget)(obj),)

@@ -411,13 +411,13 @@ def leaves_of(x: object) -> Iterator[object]:
 
 
 def constant_of(x: object) -> tuple[object, ...]:
-    """The constant that a leaf is in every element; empty for all others."""
+    """Return `(constant,)` for a leaf that is equal in every element; () for any other leaf."""
     x = x.value if isinstance(x, Known) else x
     return (x,) if is_constant(x) else ()
 
 
 def moves(part: object) -> bool:
-    """Whether Python values of an element or segment may be others in each element."""
+    """Whether Python values of an element or segment may differ between elements."""
     if is_runtime_scalar(part):
         return part.mixed
     stacked = (Leaf, Unstacked, Tensor)

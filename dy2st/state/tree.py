@@ -148,7 +148,7 @@ def _leaves(x: Any, home: Frame | None, trace: Trace | None, seen: set[int]) -> 
 def changed_type(trace: Trace, name: str, before: object, after: object) -> BaseException:
     """Why a variable cannot be read after a loop that may run once more or not."""
     return Refused(
-        f"'{name}' has different types, as data decides.",
+        f"'{name}' has different types, depending on data.",
         trace.where(),
         reason=f"It is {after} where the loop runs once more, {before} where it does not.",
         remedy="Give it the same type and shape in every iteration.",

@@ -129,7 +129,7 @@ class Doubt:
 class Endings:
     """errors: those that data may raise, by their number in `paths`, or else by their builtin class
     and their own. paths: of those raised after the function has changed something, the conditions
-    that lead to each; None for others that hold more than a text. ahead: in a trace
+    that lead to each; None for the rest, if they hold more than a text. ahead: in a trace
     that ends in an error, the conditions on the way there that are still to come."""
 
     errors: dict[int | tuple[str, str], Exception] = field(default_factory=dict)

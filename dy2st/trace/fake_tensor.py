@@ -197,7 +197,7 @@ class FakeTensor(Tensor):  # type: ignore[misc]
     ndimension = dim
 
     def is_contiguous(self) -> bool:
-        """To the thread that traces; others must not take its address."""
+        """Whether the tracing thread may take its address; no other thread may."""
         trace = current()
         return trace is not None and layout.is_contiguous(trace, self)
 

@@ -18,11 +18,11 @@ from ir.types import Dim, complex_type
 class Loop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
     `open` one may end before `trip`, the first iteration of a `peelable` one may run apart, and the
-    last ones of a `cuttable` one. `settles`: after so many iterations its comparisons of the index
-    are the same in all others. `turns`: the iterations from which one of them is another.
-    `limit` is (step, most): `step` times the number stays below
-    or at `most`. `calls`: the calls that led to it, which are the same in another trace.
-    `fits`: slices up to the index are taken to lie on their axes, while a bound is looked for."""
+    last ones of a `cuttable` one. `settles`: the number of iterations after which its comparisons
+    of the index are constant. `turns`: the iterations at which one of them changes. `limit` is
+    (step, most): `step` times the number stays below or at `most`. `calls`: the calls that led to
+    it, which are the same in another trace. `fits`: slices up to the index are taken to lie on
+    their axes, while a bound is looked for."""
 
     name: str
     trip: Dim

@@ -90,7 +90,7 @@ class Unroll(BaseException):
 
 class AlsoRead(BaseException):
     """A container from outside that was appended to, as if nobody read it, is read in a loop or
-    branch: trace again, and change it like others."""
+    branch: trace again, and change it like any other container."""
 
     def __init__(self, container: object) -> None:
         super().__init__("a container that is appended to is also read")

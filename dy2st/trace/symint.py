@@ -216,8 +216,8 @@ def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
 
 
 def settles(op: str, gap: Dim, home: Home) -> int:
-    """After how many iterations a comparison with zero is the same in all others; 0 if it never
-    is, or it takes many."""
+    """Return the number of iterations after which a comparison with zero is constant; 0 if there is
+    none, or it is large."""
     names = names_in(gap)
     if sum(n in home.sizes.loops for n in names) != 1:
         return 0
@@ -253,8 +253,8 @@ def settled_after(test: scalar.RuntimeScalar) -> int:
 
 
 def cut_off(op: str, gap: Dim, home: Home) -> int:
-    """How many of the last iterations have to run apart so that a comparison with zero is the same
-    in all others; 0 if that does not help, or they cannot."""
+    """Return the number of last iterations to peel so that a comparison with zero is constant in
+    the rest; 0 if peeling does not help or is impossible."""
     names = names_in(gap)
     loop = home.sizes.loops.get(next(iter(names))) if len(names) == 1 else None
     if loop is None or not loop.cuttable or not isinstance(loop.trip, int):

@@ -380,7 +380,7 @@ class Trace(Conditions):
         self.undo_log.note(lambda: doubts.pop(key) if old is None else doubts.update({key: old}))
 
     def check_certain(self, obj: object, changes: bool = False) -> None:
-        """A container is changed, or the caller gets to see which one it is."""
+        """Check that the identity of a container is known: it is changed, or the caller sees it."""
         doubt = self.objects.doubts.get(id(obj))
         if doubt is not None and not (changes and doubt.allows_change()):
             self.require(doubt.known_length(), 1, "a container that a loop makes")

@@ -30,7 +30,7 @@ class Kind:
     whatever methods a class of the user has.
 
     base: the type. mapping: whether it has keys. indexed: whether `obj[i] = v` changes an element
-    or the value of a key. fill: puts elements, or items of a mapping, in place of all others.
+    or the value of a key. fill: replaces all elements, or all items of a mapping.
     """
 
     base: Any

@@ -1,14 +1,14 @@
-"""Tiles: launches that read what others have just written take turns on parts that fit the caches.
+"""Tiling: a launch and those that read its results take turns on parts that fit the caches.
 
     MapReduce x -> s             Loop i < 16
     Map       x, s -> z            MapReduce x[4 i : 4 i + 4] -> s[4 i : 4 i + 4]
     MapReduce z -> t      =>       Map       x[4 i : 4 i + 4], s[4 i : 4 i + 4] -> part
                                    MapReduce part -> t[4 i : 4 i + 4]
 
-A *group* are elementwise launches and reductions, each cut along one axis of the same length. What
-one of them writes, the others touch in the same part only, so the parts may be done one after the
-other. Memory that only the group touches is that of one part. A reduction along the cut axis itself
-gives a result for every part; they are combined.
+A *group* are elementwise launches and reductions, each cut along one axis of the same length.
+Memory that one of them writes is touched by the rest in the same part only, so the parts may be
+done one after the other. Memory that only the group touches is that of one part. A reduction along
+the cut axis itself gives a result for every part; they are combined.
 """
 
 from __future__ import annotations

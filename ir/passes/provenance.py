@@ -1,9 +1,9 @@
 """Which tensor a value is, where data or the end of a loop chooses: selectors beside values.
 
-A branch or a loop hands on one of several tensors. To the caller it matters which one where he
-knows one of them by another name: eager Paddle gives back that tensor, not a copy. `Provenance`
+A branch or a loop returns one of several tensors. The choice is visible to a caller that holds
+one of them under another name: eager Paddle returns that tensor, not a copy. `Provenance`
 says which tensors a value of the captured program may be. `select` threads an integer through the
-branches and loops, beside the value, that says at run time which one it is:
+branches and loops, beside the value, that selects the tensor at run time:
 
     %h = cond: %x or %new                  %s = cond: 1 or 0            1: the input x
 

@@ -167,7 +167,7 @@ class Probe:
             yield {**alone, **dict.fromkeys(free, free[0])}
 
     def complete(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """All sizes, from those that are not equal to others."""
+        """Return all sizes, given one of each class of equal sizes."""
         return {n: sizes[to] for n, to in self.same.items()}
 
     def holds(self, types: Sequence[Type], sizes: Mapping[str, int], may_fail: bool) -> bool:

@@ -46,5 +46,7 @@ def is_void(tensor: Tensor) -> bool:
     """A result that the kernel did not make; an empty tensor has no storage, yet it is one."""
     if tensor._is_initialized():
         return False
-    made = 0 in tensor.shape and tensor.data_ptr() is not None  # strides of others end the process
+    made = (
+        0 in tensor.shape and tensor.data_ptr() is not None
+    )  # asking any other for strides aborts
     return not made

@@ -177,7 +177,8 @@ class Parts:
 
 
 def view(e: Emitter, x: Tensor, items: Sequence[object]) -> Parts:
-    """The chain of views that the basic items make, with the axes that the others index."""
+    """Return the chain of views of the basic items, with the axes that the remaining items
+    index."""
     out, axis = x, 0
     new_axes: list[int] = []
     picks: list[Picked] = []

@@ -1,4 +1,4 @@
-"""The elements that a mask selects: as many as data decides.
+"""The elements that a mask selects: their number depends on data.
 
 The positions of the true elements, in order, are an index tensor whose length is a size of the
 program; what is selected is gathered by it.

@@ -76,7 +76,7 @@ class Either:
 
     def __describe__(self) -> str:
         kinds = "an int or a float" if self.numeric else "a number or a tensor"
-        return f"{kinds}, as data decides"
+        return f"{kinds}, depending on data"
 
     def __repr__(self) -> str:
         return f"<{self.__describe__()}>"

@@ -148,7 +148,8 @@ class ContainerGuards:
                 self.note(("pinned", id(q)), self.name(q), self.ids[id(q)], q)
 
     def single_out(self) -> None:
-        """Objects that a call looks up are not one, and none of the others that the trace met."""
+        """Guard that objects that a call looks up are distinct from each other and from all objects
+        that the trace met."""
         kinds: dict[type, list[str]] = {}
         for q in self.records.values():
             kinds.setdefault(type(q), []).append(self.ids[id(q)])

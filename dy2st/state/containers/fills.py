@@ -94,8 +94,8 @@ def parts_of(x: object) -> list[object]:
 
 
 def hold(trace: Trace, target: Any) -> None:
-    """The loop reads elements that it fills, or stores others: the next trace has the list in a
-    tensor."""
+    """Keep the list in a tensor in the next trace: the loop reads elements that it fills, or stores
+    further ones."""
     loops = target.loops_around()
     stored = tuple(f.appends[id(target)][1] for f in loops if id(target) in f.appends)
     items = [q for some in stored for q in parts_of(tuple(some))]

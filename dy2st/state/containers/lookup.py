@@ -135,8 +135,8 @@ def element(
 
 
 def picked_only(trace: Trace, items: Any, i: Any) -> tuple[Any, Any, range | None]:
-    """The elements that the iterations of loops pick, the index in these, and which they are, where
-    they do not pick all elements: the others get no gradient, as in eager."""
+    """Return the elements that iterations of loops pick, the index among these, and their range,
+    None if they pick all. Elements that are not picked get no gradient, as in eager."""
     if not is_symint(i) or not isinstance(items, (list, tuple)):
         return items, i, None
     which, at = reached(trace, i)

@@ -123,7 +123,7 @@ def is_grown(target: object, loops: Sequence[Frame]) -> bool:
 
 
 def grows(target: object, loops: Sequence[Frame]) -> bool:
-    """Whether the outermost of these loops appends to a list, and none of the others."""
+    """Whether the outermost of these loops, and no inner one, appends to a list."""
     known = [bool(f.growth.get(id(target))) for f in loops]
     return bool(known) and known[0] and not any(known[1:])
 
@@ -207,7 +207,7 @@ def unknown(target: object, loops: Sequence[Frame]) -> list[Frame]:
 
 def may_be_short(trace: Trace, target: Any, i: object, loops: Sequence[Frame]) -> bool:
     """Whether `target[i]`, of a list that an earlier loop has filled, may be an element that these
-    loops append; raises NeedsConcrete where they are known to, but not which one it is."""
+    loops append; raises NeedsConcrete if it is one of them but unknown which."""
     n = target.size()
     if not is_later(i) or not loops or type(n) is int and is_inside(trace, i, n):
         return False

@@ -136,7 +136,7 @@ def multiply_add(v: Lanes, dtype: DType, x: str, y: str, z: str) -> str:
 
 @kernel_for(Dots)
 def dots_kernel(target: Target, module: Module, d: Dots) -> Call:
-    """One accumulator for each sum, so that all of them hide the latency of the others."""
+    """One accumulator for each sum, so that independent sums hide the latency of additions."""
     views = [d.y, *d.xs]
     axes = order(views, d.y.shape)
     dims, strides = collapse(
@@ -171,7 +171,7 @@ def dots_kernel(target: Target, module: Module, d: Dots) -> Call:
 def _along(
     wide: Lanes, one: Lanes, sums: dict[Lanes, list[str]], places: list[Place], n: Int
 ) -> None:
-    """`n` places side by side; the first operand is the one that all others are multiplied by."""
+    """`n` places side by side; the first operand is multiplied by each of the rest."""
     f, dtype = wide.f, places[0].dtype
 
     def step(v: Lanes, i: Int, mask: str = "") -> None:

@@ -1,4 +1,5 @@
-"""Two loops of one length become one where the second needs nothing that the first has not got yet.
+"""Fusion of two loops of one length, where each iteration of the second reads only iterations of
+the first up to its own.
 
     scan %t < T {                                    scan %t < T {
       carry %h = %h0 then %h2                          carry %h = %h0 then %h2

@@ -233,5 +233,7 @@ def test_what_only_a_tensor_has():
     ids=["type", "text", "key"],
 )
 def test_what_needs_to_be_known_is_refused(use):
-    with pytest.raises(dy2st.SourceError, match="a value that is a number or a tensor, as data"):
+    with pytest.raises(
+        dy2st.SourceError, match="a value that is a number or a tensor, depending on data"
+    ):
         dy2st.to_static(use)(paddle.ones([2]))

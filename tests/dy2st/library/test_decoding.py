@@ -130,7 +130,8 @@ def test_nothing_to_decode_raises():
 
 @pytest.mark.parametrize("tagged", [True, False])
 def test_the_best_path_of_a_crf(tagged):
-    """`paddle.text.ViterbiDecoder`; the path is as long as the longest sequence, as data says."""
+    """`paddle.text.ViterbiDecoder`; the path has the data-dependent length of the longest
+    sequence."""
     decoder = paddle.text.ViterbiDecoder(check.data(4, 4, dtype="float32", trained=False), tagged)
     spec = [InputSpec([None, None, 4], "float32"), InputSpec([None], "int64")]
     static = dy2st.to_static(lambda x, n: decoder(x, n), input_spec=spec)

@@ -105,7 +105,7 @@ class RecurrentBetweenLoops(nn.Layer):
 @program(
     x="f32[B,4]",
     a=by_call(1.0, -1.0, 0.0),
-    copies="two results are one new tensor or two, as data decides",
+    copies="two results are one new tensor or two, depending on data",
 )
 def cond_of_paddle(x, a):
     y = paddle.static.nn.cond(a > 0, lambda: x * 2, lambda: x - 1)

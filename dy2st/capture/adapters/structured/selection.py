@@ -1,4 +1,4 @@
-"""Adapters of calls whose results have as many elements as data decides."""
+"""Adapters of calls whose results have a data-dependent number of elements."""
 
 from __future__ import annotations
 

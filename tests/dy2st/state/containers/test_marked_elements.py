@@ -1,4 +1,4 @@
-"""Lists to which an iteration appends as many elements as data says."""
+"""Lists to which an iteration appends a data-dependent number of elements."""
 
 from __future__ import annotations
 

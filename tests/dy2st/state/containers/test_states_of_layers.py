@@ -101,7 +101,7 @@ class Numbers(nn.Layer):
 
 
 class Stops(Deep):
-    """The loop over time ends as data says."""
+    """The end of the loop over time depends on data."""
 
     def forward(self, x):
         hs = [paddle.zeros([3, 6], x.dtype) for _ in range(N)]
