@@ -68,7 +68,8 @@ _PAIR = _many(_is_count, 2)
 #: has another one
 KINDS: dict[str, Kind] = {
     **dict.fromkeys(
-        ("axis", "begin_norm_axis", "diagonal", "moves", "padding_idx", "site"), is_integer
+        ("axis", "axis1", "axis2", "begin_norm_axis", "diagonal", "moves", "padding_idx", "site"),
+        is_integer,
     ),
     **dict.fromkeys(("alpha", "beta", "bias", "epsilon", "negative_slope", "offset"), is_number),
     **dict.fromkeys(("factor", "scale", "slope", "start", "step", "threshold", "value"), is_number),
@@ -88,6 +89,7 @@ KINDS: dict[str, Kind] = {
     "slice.start": is_dim,
     "slice.step": is_integer,
     "strided.offset": is_dim,
+    "diagonal.offset": is_integer,
     "unfold.step": _is_count,
     **dict.fromkeys((f"foreign.{q}" for q in ("args", "call", "types", "writes")), lambda x: True),
 }

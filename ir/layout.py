@@ -157,6 +157,19 @@ class Strided:
             self.offset + unit * offset, tuple(shape), tuple(unit * s for s in strides)
         )
 
+    def diagonal(self: S, axis1: int, axis2: int, offset: Dim, count: Dim) -> S:
+        """`count` elements along two axes at once, from column `offset` on, or row `-offset`; they
+        become the last axis."""
+        a, b = axis1 % self.ndim, axis2 % self.ndim
+        shape, strides = self.shape, self.strides
+        rest = [k for k in range(self.ndim) if k not in (a, b)]
+        first = strides[b] * offset if is_natural(offset) else strides[a] * (0 - offset)
+        return self.lying(
+            self.offset + (0 if count == 0 else first),
+            (*(shape[k] for k in rest), count),
+            (*(strides[k] for k in rest), strides[a] + strides[b]),
+        )
+
     def unfold(self: S, axis: int, size: int, step: int, count: Dim) -> S:
         """`count` windows of `size` elements along an axis, every `step` elements; the elements of
         a window become the last axis."""

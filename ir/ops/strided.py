@@ -23,6 +23,7 @@ from ir.types import (
     COMPLEX,
     I64,
     Dim,
+    Size,
     Type,
     complex_type,
     divide,
@@ -188,6 +189,61 @@ write_row(
         example("f32[8]", "f32[4,2]", axis=0, size=2, step=2),
         example("f64[3,7,2]", "f64[3,2,2,2]", axis=1, size=2, step=3),
         example("f32[0,4]", "f32[0,2,2]", axis=1, size=2, step=2),
+    ),
+)
+
+
+# ---------------------------------------------------------------- diagonals
+def diagonal_length(shape: Dims, offset: int, axis1: int, axis2: int) -> Dim | None:
+    """How many elements it has; None where named sizes decide."""
+    rows, columns = shape[axis1] + min(offset, 0), shape[axis2] - max(offset, 0)
+    if isinstance(rows, Size) or isinstance(columns, Size):
+        return rows if rows == columns else None
+    return max(0, min(rows, columns))
+
+
+def _diagonal_types(x: Type, offset: int, axis1: int, axis2: int) -> Type:
+    a, b = axis_in(axis1, x.ndim), axis_in(axis2, x.ndim)
+    count = diagonal_length(x.shape, offset, a, b)
+    if a == b or count is None:
+        raise ShapeError(f"diagonal {offset} of axes {a} and {b} of {x}")
+    return x.with_shape((*(d for k, d in enumerate(x.shape) if k not in (a, b)), count))
+
+
+def _diagonal_ref(x: np.ndarray, offset: int, axis1: int, axis2: int) -> np.ndarray:
+    out = np.diagonal(x, offset, axis1, axis2)
+    out.setflags(write=x.flags.writeable)
+    return out
+
+
+def _diagonal(x: Strided, offset: int, axis1: int, axis2: int) -> Strided | None:
+    count = diagonal_length(x.shape, offset, axis1, axis2)
+    return None if count is None else x.diagonal(axis1, axis2, offset, count)
+
+
+op(
+    "diagonal(x, *, offset=0, axis1=0, axis2=1)",
+    types=_diagonal_types,
+    ref=_diagonal_ref,
+    grad=lambda b, g, y, x, **attrs: [Placed("diagonal", g, (), attrs)],
+    view=ViewRule(
+        layout=_diagonal,
+        python=lambda x, offset, axis1, axis2: x.diagonal(offset, axis1, axis2),
+        unview=stored_by("set_diagonal"),
+    ),
+    examples=(
+        example("f32[4,4]"),
+        example("f64[3,2,5]", offset=1, axis1=2, axis2=-3),
+        example("i64[4,3]", offset=-2),
+        example("f32[2,3]", offset=3),
+    ),
+)
+write_row(
+    "set_diagonal(x, y, *, offset=0, axis1=0, axis2=1)",
+    OPS["diagonal"],
+    (
+        example("f32[4,4]", "f32[3]", offset=1),
+        example("i64[3,2,4]", "i64[2,3]", axis1=0, axis2=2),
     ),
 )
 

@@ -532,6 +532,9 @@ class NumpyViews:
     def view(self, shape):
         return self.array.reshape(shape)
 
+    def diagonal(self, offset, axis1, axis2):
+        return OPS["diagonal"].ref(self.array, offset, axis1, axis2)
+
     def unfold(self, axis, size, step):
         return OPS["unfold"].ref(self.array, axis, size, step)
 

@@ -9,7 +9,8 @@ from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, NoRow, detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, dtype_from
-from dy2st.trace.memory import Layout, exact, fix, layout, offset_of, unknown
+from dy2st.trace.memory import Layout, exact, fix, offset_of, unknown
+from ir.ops.strided import diagonal_length
 from ir.types import Dim, Size, product
 
 
@@ -34,29 +35,15 @@ def strided(
     return out
 
 
-def known(e: Emitter, x: object, what: str) -> Layout:
-    found = layout(e.trace, lift(e.trace, x)._value)
-    if found is None:
-        raise unknown(e.trace, what)
-    return found
-
-
 @adapter("diagonal")
 def diagonal(e: Emitter, x: object, offset: int = 0, axis1: int = 0, axis2: int = 1) -> FakeTensor:
-    shape, lies = e.type(x).shape, known(e, x, "a diagonal")
+    shape, offset = e.type(x).shape, int_of(offset)
     if not -len(shape) <= min(axis1, axis2) <= max(axis1, axis2) < len(shape):
         raise NoRow("an axis that is not there")
-    a, b, offset = axis1 % len(shape), axis2 % len(shape), int_of(offset)
-    rows, columns = (shape[a] + min(offset, 0), shape[b] - max(offset, 0))
-    if a == b or rows != columns and any(isinstance(q, Size) for q in (rows, columns)):
+    a, b = axis1 % len(shape), axis2 % len(shape)
+    if a == b or diagonal_length(shape, offset, a, b) is None:
         raise NoRow("a diagonal of named sizes")
-    n = rows if rows == columns else min(rows, columns)  # type: ignore[type-var]
-    n = max(0, n) if isinstance(n, int) else n
-    start = lies.strides[b] * offset if offset > 0 else lies.strides[a] * -offset
-    rest = [i for i in range(len(shape)) if i not in (a, b)]
-    dims = [*(shape[i] for i in rest), n]
-    steps = [*(lies.strides[i] for i in rest), lies.strides[a] + lies.strides[b]]
-    return strided(e, x, lies, dims, steps, start if n != 0 else 0)
+    return e.diagonal(x, offset=offset, axis1=a, axis2=b)  # type: ignore[no-any-return]
 
 
 @adapter("tensor_unfold")

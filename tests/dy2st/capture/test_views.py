@@ -78,6 +78,7 @@ SHARES = {
     "diagonal of some axes": (base, lambda x: x.diagonal(1, 2, 0)),
     "diagonal of a transposed slice": (base, lambda x: x[:, 1:].transpose([2, 0, 1]).diagonal()),
     "diagonal of an element": (base, lambda x: x[t(1)].diagonal(-1)),
+    "diagonal of a column": (base, lambda x: x[:, t(1)].diagonal(1)),
     "as_strided": (base, lambda x: paddle.as_strided(x, [2, 2], [2, 1])),
     "as_strided, offset": (base, lambda x: paddle.as_strided(x[1], [3], [4], 20)),
     "unfold": (base, lambda x: x.unfold(2, 2, 2)),
