@@ -25,6 +25,7 @@ from ir import Input, Program, Require, Slot, Type, Value
 from ir.analysis.extents import extents, too_large
 from ir.analysis.ranges import natural_bound
 from ir.interpreter import bind_sizes
+from ir.loc import acts_for_user
 from ir.rewrite import expand_composites
 from ir.types import Dim, Size, evaluate_dim, product
 from ir.uses import dim_names, walk
@@ -209,6 +210,7 @@ class Executable:
         need = self._bytes[sizes] = self.layout.bytes(named)
         return need
 
+    @acts_for_user
     def _fail(self, code: int, frame: Frame) -> NoReturn:
         if code == interrupt.INTERRUPTED and self._asks is not None:
             interrupt.raise_from(frame.table, 8 * self._asks)

@@ -7,9 +7,12 @@ raises plain facts; the boundary that knows the user's line turns them into a `S
 from __future__ import annotations
 
 import linecache
-from collections.abc import Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+_F = TypeVar("_F", bound=Callable[..., object])
 CONTEXT = 2
 
 
@@ -112,6 +115,33 @@ def _out_of_range(*args: object) -> OutOfRange:
 
 OutOfRange.__name__ = OutOfRange.__qualname__ = "IndexError"
 OutOfRange.__module__ = "builtins"
+
+
+#: by file, the first and last lines of functions that act for the user
+_ACTING: dict[str, set[tuple[int, int]]] = {}
+
+
+def acts_for_user(function: _F) -> _F:
+    """Marks a function that makes an operation of the user's code on the user's objects (`f(x)`,
+    `x[i]`, `x.name`), or raises what the user's code raises: its errors are no defects of ours."""
+    code: types.CodeType | None = getattr(function, "__code__", None)
+    if code is not None:
+        lines = code.co_firstlineno, max(_lines(code))
+        _ACTING.setdefault(code.co_filename, set()).add(lines)
+    return function
+
+
+def is_acting(at: types.TracebackType) -> bool:
+    """Whether a function that acts for the user, or one inside of it, has raised."""
+    found = _ACTING.get(at.tb_frame.f_code.co_filename, ())
+    return any(first <= at.tb_lineno <= last for first, last in found)
+
+
+def _lines(code: types.CodeType) -> Iterator[int]:
+    yield from (line for _, _, line in code.co_lines() if line is not None)
+    for q in code.co_consts:
+        if isinstance(q, types.CodeType):
+            yield from _lines(q)
 
 
 def excerpt(loc: Loc, here: str = "") -> Sequence[str]:

@@ -10,10 +10,10 @@ from dy2st.convert.syntax import RT
 from dy2st.state.ownership import refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import PathCondition
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import Refused, raise_defect
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import Location
-from dy2st.trace.user_stack import innermost, is_internal, is_raise, is_user_file
+from dy2st.trace.user_stack import innermost, is_raise, is_user_file
 from ir import Loc, SourceError, Value
 
 #: a bound for recursion on data
@@ -68,7 +68,8 @@ def trace_branch(
                 raise
             failed = e.error
         except Exception as e:
-            if not raised(e) and (is_internal(e) or trace.in_loop):
+            raise_defect(e)
+            if trace.in_loop and not raised(e):
                 raise
             failed = e
         return Branch(

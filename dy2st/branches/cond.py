@@ -32,6 +32,7 @@ from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, known, negated
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import perform
 from ir import Op, SourceError
 from ir.loc import EAGER, source_error
 from ir.uses import walk
@@ -61,7 +62,7 @@ def condition(trace: Trace, value: Any) -> Any:
         if users := special(trace, value, name):
             return condition(trace, users[0])
         note_class(trace, value, name)
-    return bool(value)
+    return perform(bool, value)
 
 
 def settled_condition(trace: Trace, value: object) -> Any:

@@ -5,7 +5,8 @@ are a table of their own: no other adapter sees one.
 
 An adapter (`dy2st.capture.adapters`) gets an `Emitter` and the call's own arguments. It returns
 fake tensors, or raises `NoRow` when the rows do not cover the case: the call then becomes a
-`foreign` op, executed by Paddle's own kernel when the program runs.
+`foreign` op, executed by Paddle's own kernel when the program runs. Where Python stops an adapter,
+eager Paddle is asked: it refuses the call, too, or the adapter has a defect.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from dy2st.capture import foreign
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.complex import COMPLEX, takes_complex
 from dy2st.trace.emitter import Emitter, NoRow
+from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import is_internal
 from ir import ShapeError
 
 
@@ -32,10 +35,17 @@ def record(
     if adapter is not None:
         try:
             return adapter(Emitter(trace), *args, **kwargs)
-        except (NoRow, ShapeError, TypeError) as e:
-            trace.undo_log.undo_to(mark)
-            drop_ops(trace, count)
+        except (NoRow, ShapeError) as e:
             cause = e
+        except Exception as e:
+            if not is_internal(e):
+                raise
+            cause = e
+        trace.undo_log.undo_to(mark)
+        drop_ops(trace, count)
+    if is_internal(cause):
+        foreign.refuse_as_eager(trace, name, args, kwargs)
+        raise_defect(cause)
     if takes_complex(args, kwargs):
         raise foreign.not_for_complex(trace, name, cause)
     return foreign.record(trace, name, original, args, kwargs, cause)

@@ -1,7 +1,7 @@
 """Result types of binary operators, asked of Paddle once per pair of element types.
 
-The real operator runs on one-element tensors, so the answer (and the TypeError for pairs that
-Paddle refuses) is eager's own.
+The real operator runs on one-element tensors, so the answer (also for pairs that Paddle
+refuses) is eager's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 import paddle
 
+from dy2st.trace.emitter import NoRow
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, dtype_from
 from dy2st.trace.trace import Trace
 from ir.types import DType, Type
@@ -37,19 +38,20 @@ def _ask(function: str, x: Type, y: Type, default: object) -> DType | str:
     call = _FUNCTIONS.get(function) or getattr(paddle._C_ops, function)
     try:
         with paddle.no_grad():
-            return dtype_from(call(*one).dtype)
-    except Exception as e:
+            dtype = call(*one).dtype
+    except (TypeError, ValueError, RuntimeError) as e:
         return str(e)
+    return dtype_from(dtype)
 
 
 def result_dtype(trace: Trace, function: str, x: Type, y: Type) -> DType:
     """The element type of `function` of two tensors, which also depends on whether one of them has
-    no axes; raises TypeError where Paddle does."""
+    no axes; raises NoRow where Paddle refuses them."""
     if x.dtype == y.dtype and function not in ("divide",):
         return x.dtype
     one = (Type(t.dtype, (1,) if t.ndim or function == "matmul" else ()) for t in (x, y))
     with trace.pause():
         answer = _ask(function, *one, paddle.get_default_dtype())
     if isinstance(answer, str):
-        raise TypeError(answer)
+        raise NoRow(answer)
     return answer

@@ -30,7 +30,7 @@ from dy2st.trace.fake_tensor import (
 from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.user_stack import paddle_assertion
+from dy2st.trace.user_stack import paddle_assertion, perform
 from ir.types import BOOL, F32, I64, DType, Size
 
 Method = Callable[..., object]
@@ -240,7 +240,8 @@ def fill_(self: Tensor, value: float | Tensor) -> Tensor:
     t = e.type(self)
     if is_runtime_scalar(value):
         return filled(e, self, e.expand(e.scalar(value, t.dtype), shape=t.shape))
-    number = bool(value) if t.dtype == BOOL else float(value) if t.dtype.kind == "f" else int(value)
+    kind = bool if t.dtype == BOOL else float if t.dtype.kind == "f" else int
+    number = perform(kind, value)
     shape = [e.trace.sym(d) for d in t.shape]
     return filled(e, self, e.full(number, t.dtype, shape))
 

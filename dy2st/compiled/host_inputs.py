@@ -30,6 +30,7 @@ from dy2st.trace.trace import Trace
 from dy2st.trace.undo import Location
 from ir import Input, Loc, Op, Program, Scan, SourceError, Type, Value
 from ir.analysis.alias import analyse
+from ir.loc import acts_for_user
 from ir.program import Node, Seq
 from ir.types import Dim, evaluate_dim
 from ir.uses import walk
@@ -86,7 +87,7 @@ class Writer:
         source = "\n".join(["def make(sizes):", *self.lines, f"    return ({found})"])
         exec(compile(source, "<dy2st host calls>", "exec"), self.names)
         made: Callable[[Sizes], Sequence[object]] = self.names["make"]
-        return made
+        return acts_for_user(made)
 
     def prepare(self, call: Call) -> None:
         """The arguments of all calls, and a list for the results."""

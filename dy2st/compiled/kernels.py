@@ -30,6 +30,7 @@ from dy2st.capture.foreign.run import HOST_CALLS, arguments, function, is_void, 
 from dy2st.compiled.arguments import array_tensor, copied_tensor
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from dy2st.trace.signals import Refused
+from dy2st.trace.user_stack import perform
 from executor.allocation import LARGE, prefer_large_pages
 from executor.capacity import GrowingExecutable
 from executor.gpu.runtime import on_stream
@@ -203,7 +204,7 @@ def kernel(
         return lambda: made.fill(overwriting(op, tensors, sizes))
     args, kwargs = arguments(literal, tensors, sizes)
     given = set(map(id, tensors))
-    return lambda: made.fill(fresh(function(call)(*args, **kwargs), given))
+    return lambda: made.fill(fresh(perform(function(call), *args, **kwargs), given))
 
 
 def tensor_on(array: np.ndarray) -> Tensor:

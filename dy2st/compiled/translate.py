@@ -200,6 +200,10 @@ def _declared(given: Given) -> Entry:
             return _traced(given)
         except (Shares, Unroll, AlsoRead, AlsoArgument) as stop:
             given.learn(stop)
+        except Exception as error:
+            if is_internal(error) and hasattr(error, "add_note"):
+                error.add_note("This is a defect of dy2st, not of the translated function.")
+            raise
 
 
 def _traced(given: Given) -> Entry:
@@ -225,8 +229,6 @@ def _traced(given: Given) -> Entry:
     except Refused as stop:
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
     except InternalError as stop:
-        if hasattr(stop.error, "add_note"):
-            stop.error.add_note("This is a defect of dy2st, not of the translated function.")
         raise stop.error from stop.error.__cause__
     except NeedsConcrete as stop:
         for loop in stop.loops:

@@ -39,21 +39,22 @@ from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 
 
 def map_(f: Callable[..., object], *iterables: Iterable[object]) -> object:
     call = calls_of(f)
-    return applied(call, zip_(*iterables)) or map(call, *iterables)
+    return applied(call, zip_(*iterables)) or perform(map, call, *iterables)
 
 
 def filter_(f: Callable[..., object] | None, iterable: Iterable[object]) -> object:
-    return filter(calls_of(f), iterable)
+    return perform(filter, calls_of(f), iterable)
 
 
 def reduce_(f: Callable[..., object], items: Iterable[object], *start: object) -> object:
     trace, singles = current(), zip_(items)
     if trace is None or not isinstance(singles, Joined):
-        return functools.reduce(calls_of(f), items, *start)
+        return perform(functools.reduce, calls_of(f), items, *start)
     start = start or next(singles, ())
     if not start:
         raise TypeError("reduce() of empty iterable with no initial value")
@@ -84,7 +85,7 @@ def len_(x: Any) -> object:
         users = special(trace, x, "__len__")
         if users:
             return users[0]
-    return len(x)
+    return perform(len, x)
 
 
 def stack_(x: object, axis: int = 0, name: object = None, **kwargs: Any) -> object:
@@ -142,9 +143,10 @@ def unbind_(input: object, axis: int = 0) -> object:
     if trace is None or not isinstance(input, Tensor):
         return paddle.unbind(input, axis)
     fake = lift(trace, input)
-    if trace.elements(fake._value) is not None:
+    ndim = fake._value.type.ndim
+    if trace.elements(fake._value) is not None or not -ndim <= axis < ndim:
         return paddle.unbind(input, axis)
-    n, ndim = fake._value.type.shape[axis], fake._value.type.ndim
+    n = fake._value.type.shape[axis]
     perm = [axis % ndim, *(a for a in range(ndim) if a != axis % ndim)]
     rows = Unstacked(Emitter(trace).transpose(input, perm=tuple(perm)), False, (fake._value,))
     return TraceList([StackedRun(n, rows)])

@@ -27,6 +27,8 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
 from dy2st.trace.symint import SymInt, SymRange, check_cut, is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
+from ir.loc import acts_for_user
 
 #: numbers of the program are sorted by n * n comparisons
 MOST_SORTED = 64
@@ -68,9 +70,10 @@ def read_whole(trace: Trace, x: object, stops: bool = False) -> object:
 
 
 def plain_loop(f: Callable[..., object]) -> Callable[..., object]:
-    """A function that is converted like a user's: it must not pass for a library's."""
+    """A function that is converted like a user's: it must not pass for a library's, and what it
+    raises is no defect."""
     f.__module__ = "dy2st_user_code"
-    return f
+    return acts_for_user(f)
 
 
 @plain_loop
@@ -128,7 +131,7 @@ def sum_(items: Any, start: Any = 0) -> object:
     """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
     trace = current()
     if trace is None or isinstance(items, (str, bytes)):
-        return sum(items, start)
+        return perform(sum, items, start)
     items = read_whole(trace, items)
     found = consumed(items, "sum", start)
     return found[0] if found else comprehension(trace.hooks.call(_sum), items, start)
@@ -147,7 +150,7 @@ def _search(name: str, loop: Callable[[Any], object]) -> Callable[[object], obje
     def search(items: object) -> object:
         trace = current()
         if trace is None:
-            return plain(items)
+            return perform(plain, items)
         items = read_whole(trace, items, stops=True)
         found = consumed(items, name)
         return found[0] if found else comprehension(trace.hooks.call(loop), items)
@@ -164,12 +167,12 @@ def _extreme(name: str) -> Callable[..., object]:
     ) -> object:
         trace = current()
         if trace is None:
-            return plain(*args, key=key, **default)
+            return perform(plain, *args, key=key, **default)
         items = written_for(trace, name, args[0]) if len(args) == 1 else TraceList(list(args))
         rolled = sequence_of(trace, items) is not None and type(items) is not range
-        items = items if rolled else list(items)
+        items = items if rolled else perform(list, items)
         if not rolled and key is None and not any(map(waits, items)):
-            return plain(items, **default)
+            return perform(plain, items, **default)
         if not rolled and key is None and items and all(map(is_number, items)):
             return functools.reduce(lambda x, y: _better(trace, name, x, y), items)
         keys: Any = items if key is None else comprehension(trace.hooks.call(_keys), items, key)
@@ -178,7 +181,7 @@ def _extreme(name: str) -> Callable[..., object]:
             return (
                 items[plain(range(len(known)), key=known.__getitem__)]
                 if known
-                else plain(items, **default)
+                else perform(plain, items, **default)
             )
         if not rolled and any(is_constant(q) and kind_of(q) is None for q in items):
             raise refuse(
@@ -190,7 +193,7 @@ def _extreme(name: str) -> Callable[..., object]:
             )
         some = settled_condition(trace, length_of(trace, items) > 0)
         if some is False:
-            return plain((), **default)
+            return perform(plain, (), **default)
         if is_runtime_scalar(some):
             check_some(trace, some, name, bool(default))
         best = trace.hooks.call(_best)
@@ -246,10 +249,10 @@ def sorted_(items: Any, *, key: Any = None, reverse: bool = False) -> object:
     trace = current()
     if trace is None:
         return sorted(items, key=key, reverse=reverse)
-    found: list[object] = list(written_for(trace, "sorted", items))
+    found: list[object] = perform(list, written_for(trace, "sorted", items))
     keys: list[Any] = found if key is None else [trace.hooks.call(key)(q) for q in found]
     if not any(map(waits, keys)):
-        order = sorted(range(len(found)), key=keys.__getitem__, reverse=reverse)
+        order = perform(sorted, range(len(found)), key=keys.__getitem__, reverse=reverse)
         return TraceList([found[i] for i in order])
     if (heads := distinct_heads(keys)) is not None:
         order = sorted(range(len(found)), key=heads.__getitem__, reverse=reverse)
@@ -384,7 +387,7 @@ def list_of(*args: Iterable[object]) -> object:
     if isinstance(items, TraceList):
         return items.copy() if items.kind is list else TraceList(contents(items))
     whole = items.as_list() if isinstance(items, Rest) else None
-    return TraceList(list(items)) if whole is None else whole
+    return TraceList(perform(list, items)) if whole is None else whole
 
 
 def is_long(items: object) -> TypeGuard[Rest]:
@@ -395,13 +398,13 @@ def is_long(items: object) -> TypeGuard[Rest]:
 def tuple_of(*args: Iterable[object]) -> object:
     trace = current()
     if trace is None or len(args) != 1:
-        return tuple(*args)
+        return perform(tuple, *args)
     items = written_for(trace, "tuple", args[0])
     if isinstance(items, TraceList) and items.segmented:
         size = items.size()
         if items.kind is tuple or type(size) is not int or size > MOST_ELEMENTS:
             return longer.tuple_of(items)
-    return tuple(items)
+    return perform(tuple, items)
 
 
 CONSUMERS: dict[int, Callable[..., object]] = {

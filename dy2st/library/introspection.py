@@ -23,6 +23,7 @@ from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 
 
 def settled(x: object) -> Any:
@@ -79,7 +80,7 @@ def is_instance(x: object, kind: type) -> bool:
         return is_subclass(x.kind, kind)
     trace, check = current(), users_method(kind, "__instancecheck__")
     if trace is None:
-        return isinstance(x, kind)
+        return perform(isinstance, x, kind)
     if check is not None:
         return type(x) is kind or bool(trace.hooks.call(check)(kind, x))
     if isinstance(kind, abc.ABCMeta):
@@ -87,7 +88,7 @@ def is_instance(x: object, kind: type) -> bool:
         note_registered(trace.guards, own, kind)
     if getattr(kind, "_is_runtime_protocol", False) and is_users_object(x):
         note_protocol(trace, x, kind)
-    return isinstance(x, kind)
+    return perform(isinstance, x, kind)
 
 
 def is_subclass(kind: type, base: type) -> bool:
@@ -97,7 +98,7 @@ def is_subclass(kind: type, base: type) -> bool:
         return bool(trace.hooks.call(check)(base, kind))
     if trace is not None and isinstance(base, abc.ABCMeta) and isinstance(kind, type):
         note_registered(trace.guards, kind, base)
-    return issubclass(kind, base)
+    return perform(issubclass, kind, base)
 
 
 def note_registered(guards: Guards, kind: type, base: type) -> None:

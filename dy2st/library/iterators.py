@@ -15,6 +15,7 @@ from dy2st.loops.iterables import Chained, Joined, Product, Rest, range_, sequen
 from dy2st.state.ownership import LIBRARIES
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 
 
 def counted(trace: Trace | None, *iterables: object) -> list[Iterable]:
@@ -39,7 +40,7 @@ def islice_(iterable: Any, *ends: Any) -> object:
     parts = (at.start, at.stop, at.step)
     plain = all(q is None or type(q) is int and q >= 0 for q in parts) and at.step != 0
     if trace is None or not over or not plain or any(map(is_symint, parts)):
-        return itertools.islice(iterable, *ends)
+        return perform(itertools.islice, iterable, *ends)
     trip: Any = over[0].trip
     chosen, item = range(trip)[at], over[0].item
     picked = Iterable(len(chosen), lambda i: item(chosen.start + i * chosen.step))
@@ -50,7 +51,7 @@ def pairwise_(iterable: Any) -> object:
     trace = current()
     over = counted(trace, iterable)
     if trace is None or not over:
-        return itertools.pairwise(iterable)
+        return perform(itertools.pairwise, iterable)
     trip: Any = over[0].trip
     item = over[0].item
     return joined(trace, Iterable(max(trip - 1, 0), lambda i: (item(i), item(i + 1))), iterable)
@@ -59,7 +60,7 @@ def pairwise_(iterable: Any) -> object:
 def chain_(*iterables: Any) -> object:
     trace = current()
     if trace is None or all(sequence_of(trace, q, numbers=True) is None for q in iterables):
-        return itertools.chain(*iterables)
+        return perform(itertools.chain, *iterables)
     return Chained(trace, iterables)
 
 
@@ -68,7 +69,7 @@ def product_(*iterables: Any, repeat: Any = 1) -> object:
     many = trace is not None and any(sequence_of(trace, q, numbers=True) for q in iterables)
     once = any(hasattr(type(q), "__next__") and not isinstance(q, Joined) for q in iterables)
     if trace is None or not many or once or type(repeat) is not int or repeat < 1:
-        return itertools.product(*iterables, repeat=repeat)
+        return perform(itertools.product, *iterables, repeat=repeat)
     return Product(trace, tuple(map(wrapped, iterables)) * repeat)
 
 
@@ -76,7 +77,7 @@ def ndindex_(*shape: Any) -> object:
     trace = current()
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if trace is None or not sizes or not all(type(n) is int or is_symint(n) for n in sizes):
-        return np.ndindex(*shape)
+        return perform(np.ndindex, *shape)
     return Product(trace, [range_(n) for n in sizes])
 
 
@@ -85,7 +86,7 @@ def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
     trace = current()
     over = counted(trace, *iterables)
     if trace is None or not over:
-        return itertools.zip_longest(*iterables, fillvalue=fillvalue)
+        return perform(itertools.zip_longest, *iterables, fillvalue=fillvalue)
 
     def part(low: int, high: int) -> Joined:
         def item(i: Any) -> tuple[object, ...]:
@@ -112,7 +113,7 @@ def accumulate_(iterable: Any, func: Any = None, *, initial: Any = None) -> obje
     own = (getattr(func, "__module__", None) or "").split(".")[0] in (*LIBRARIES, "_operator")
     pure = func is None or own
     if trace is None or not pure or sequence_of(trace, iterable) is None:
-        return itertools.accumulate(iterable, func, initial=initial)
+        return perform(itertools.accumulate, iterable, func, initial=initial)
     start = () if initial is None else (initial,)
     made = trace.hooks.call(_accumulated)(iterable, func or operator.add, *start)
     return iter(made) if (over := sequence_of(trace, made)) is None else joined(trace, over, made)

@@ -24,6 +24,7 @@ from dy2st.trace.item import number as number_in
 from dy2st.trace.scalar import DTYPES, is_runtime, is_runtime_scalar, kind_of, stop
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 from ir import OPS, Value
 from ir.types import F64
 
@@ -53,14 +54,16 @@ def _conversion(kind: type) -> Callable[..., object]:
         trace = current()
         args = tuple(map(tensor_of, args))
         if trace is None or len(args) != 1 or kwargs:
-            return kind(*args, **kwargs)
+            return perform(kind, *args, **kwargs)
         if kind is bool:
             return converted_to(trace, args[0], bool)
         users = special(trace, args[0], f"__{kind.__name__}__")
         x = users[0] if users else args[0]
         if type(x) is Text:
             stop_text(x, f"converted by {kind.__name__}()")
-        return converted_to(trace, x, kind) if isinstance(x, Tensor) or runtime(x) else kind(x)
+        if isinstance(x, Tensor) or runtime(x):
+            return converted_to(trace, x, kind)
+        return perform(kind, x)
 
     return convert
 
@@ -91,10 +94,10 @@ def _math(f: Callable[..., object], row: str, integer: bool) -> Callable[..., ob
     def call(*args: object) -> object:
         trace = current()
         if trace is None or len(args) != 1 or not (isinstance(args[0], Tensor) or runtime(args[0])):
-            return f(*args)
+            return perform(f, *args)
         x = converted_to(trace, args[0], float)
         if type(x) is float:
-            return f(x)
+            return perform(f, x)
         value = trace.emit(row, [x.value], {})
         if not integer:
             check_result(trace, f.__name__, x.value, value)
@@ -110,7 +113,7 @@ def _numpy(f: Callable[..., object], row: str) -> Callable[..., object]:
     def call(*args: object, **kwargs: object) -> object:
         trace = current()
         if trace is None or len(args) != 1 or kwargs or not runtime(args[0]):
-            return f(*args, **kwargs)
+            return perform(f, *args, **kwargs)
         x = converted_to(trace, args[0], float)
         return number.make(trace, trace.emit(row, [x.value], {}), x)
 
@@ -161,7 +164,7 @@ def of_numbers(f: Callable[..., object], kind: type) -> Callable[..., object]:
         trace, given = current(), (*args, *kwargs.values())
         numbers = [q for q in given if is_runtime(q)]
         if trace is None or not numbers or not all(map(kind_of, given)):
-            return f(*args, **kwargs)
+            return perform(f, *args, **kwargs)
         if not any(q.data for q in numbers):
             raise stop(numbers[0], f"{f.__name__}()")
         return computed_number(trace, f, kind, args, kwargs)
@@ -178,7 +181,7 @@ def logarithm(plain: Callable[..., object]) -> Callable[..., object]:
 def round_(x: Any, *digits: Any, **named: Any) -> object:
     rest = (*digits, *named.values())
     if not is_runtime(x) and not any(map(is_runtime, rest)):
-        return round(x, *digits, **named)
+        return perform(round, x, *digits, **named)
     if kind_of(x) is int and (not rest or rest[0] is None):
         return x
     whole = kind_of(x) is not float or not rest or rest[0] is None

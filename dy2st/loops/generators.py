@@ -37,6 +37,7 @@ from dy2st.state.protocols import UserIterator, iterable_of, users_method
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 
 #: the members of a group, which `itertools.groupby` gives
 _GROUP = type(next(itertools.groupby((0,)))[1])
@@ -229,21 +230,21 @@ def check_advance(trace: Trace, iterator: object) -> None:
 def next_(iterator: Any, *default: Any) -> object:
     trace = current()
     if trace is None:
-        return next(iterator, *default)
+        return perform(next, iterator, *default)
     if users_method(iterator, "__next__") is not None:
         iterator = UserIterator(trace, iterator)
     if is_outside(trace, iterator):
         return advanced(trace, iterator, default)
     check_advance(trace, iterator)
-    return next(iterator, *default)
+    return perform(next, iterator, *default)
 
 
 def iter_(x: Any, *rest: Any) -> object:
     trace = current()
     if trace is None or rest:
-        return iter(x, *rest)
+        return perform(iter, x, *rest)
     made = iterable_of(trace, x)
-    return iter(made.obj if type(made) is UserIterator else made)
+    return perform(iter, made.obj if type(made) is UserIterator else made)
 
 
 def iterated(x: Any, parts: bool = False) -> Any:

@@ -29,6 +29,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymInt, SymRange, dim_of
 from dy2st.trace.symint import range_ as symbolic_range
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 from ir import ENDLESS
 from ir.types import Dim
 
@@ -182,7 +183,7 @@ def range_(*args: Any) -> object:
     """`range` for converted code: tensors and numbers of the program are bounds of a loop."""
     trace = current()
     if trace is None:
-        return range(*args)
+        return perform(range, *args)
     numbers = [as_index(trace, a) for a in args]
     if not any(map(is_runtime_scalar, numbers)):
         return symbolic_range(*numbers)
@@ -389,7 +390,7 @@ def enumerate_(iterable: Any, start: int = 0) -> object:
     trace, iterable = current(), wrapped(iterable)
     over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
     if over is None or trace is None:
-        return enumerate(iterable, start)
+        return perform(enumerate, iterable, start)
     pairs = replace(over, item=lambda i: (i + start, over.item(i)))
     return Joined(trace, Rest(pairs, sequence_of(trace, iterable) is None))
 
@@ -417,7 +418,7 @@ def reversed_(iterable: Any) -> object:
     ask = trace is not None and not isinstance(iterable, Joined)
     over = sequence_of(trace, iterable, numbers=True) if ask else None  # type: ignore[arg-type]
     if over is None or trace is None:
-        return reversed(iterable)  # type: ignore[call-overload]
+        return perform(reversed, iterable)
     if isinstance(iterable, RunRange):
         n, step = iterable.length, iterable.step
         back = RunRange(trace, iterable.item(n - 1), iterable.start - step, -step)
@@ -434,12 +435,12 @@ def reversed_(iterable: Any) -> object:
 def zip_(*iterables: object, strict: bool = False) -> object:
     trace = current()
     if trace is None:
-        return zip(*iterables, strict=strict)
+        return perform(zip, *iterables, strict=strict)
     found = [sequence_of(trace, q, numbers=True) for q in iterables]
     rolled = [q for q in found if q is not None]
     twice = len({*map(id, iterables)}) < len(found)
     if len(rolled) != len(found) or not rolled or twice and Joined in map(type, iterables):
-        return zip(*iterables, strict=strict)
+        return perform(zip, *iterables, strict=strict)
     tests = [q.more for q in rolled if q.more is not None]
     if tests:
         if len(rolled) > 1 and any(q.trip != ENDLESS for q in rolled) or len(tests) > 1:

@@ -25,10 +25,10 @@ from dy2st.state.containers.lookup import MOST_UNROLLED
 from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
-from dy2st.trace.signals import InternalError, LeavesAxis, NeedsConcrete, Refused, Retrace
+from dy2st.trace.signals import LeavesAxis, NeedsConcrete, Refused, Retrace, raise_defect
 from dy2st.trace.trace import Loop, Trace
 from dy2st.trace.undo import MISSING
-from dy2st.trace.user_stack import call_stack, is_internal, variables
+from dy2st.trace.user_stack import call_stack, variables
 from ir import ENDLESS, Loc, Require, Size
 from ir.loc import source_error
 from ir.types import Dim
@@ -226,8 +226,7 @@ class Runner:
                 foreign_loop(self.trace, e)
                 stop = e
             except Exception as e:
-                if is_internal(e):
-                    raise InternalError(e) from e
+                raise_defect(e)
                 if body.frame.stale:
                     continue
                 self.turns |= body.loop.turns
@@ -299,11 +298,10 @@ class Runner:
     def ask(self, body: BodyTrace) -> None:
         try:
             body.roll(self.site, "", asks=True)
-        except (Retrace, Refused, NeedsConcrete, Mismatch):
+        except (Retrace, Refused, NeedsConcrete):
             return
         except Exception as e:
-            if is_internal(e):
-                raise InternalError(e) from e
+            raise_defect(e)
 
     def stopped(self, e: BaseException, why: str) -> None:
         self.why, self.first_stop = why, e

@@ -50,6 +50,7 @@ from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of
+from dy2st.trace.user_stack import perform
 
 
 # ---------------------------------------------------------------- containers
@@ -73,7 +74,7 @@ def set_(items: set[object]) -> set[object]:
 
 def union(a: Any, b: object) -> object:
     """`a | b`: the function makes a dict or set of it."""
-    out = a | b
+    out = perform(operator.or_, a, b)
     return out if kind_of(out) is None or out is a or out is b else _made(out)
 
 
@@ -96,9 +97,9 @@ def loaded(obj: object, name: str) -> object:
     if trace is not None and isinstance(obj, Tensor):
         return tensor_attr(trace, obj, name)
     if isinstance(obj, TraceList):
-        return getattr(obj if hasattr(obj.kind, name) else obj.kind(), name)
+        return perform(getattr, obj if hasattr(obj.kind, name) else obj.kind(), name)
     if trace is None or trace.guards is None:
-        return getattr(obj, name)
+        return perform(getattr, obj, name)
     picked = picked_of(trace, obj)
     found = () if picked is None else picked_attr(picked, obj, name)
     if name == "__dict__":
@@ -109,13 +110,13 @@ def loaded(obj: object, name: str) -> object:
     if picked is not None:
         for q in picked.layers:
             load_attr(q, name)
-        return getattr(obj, name)
+        return perform(getattr, obj, name)
     place = place_of(obj, name)
     value = place.get() if isinstance(place, Global) else getattr(obj, name, MISSING)
     columns.check(value)
     if value is MISSING:
         note_attr(trace, obj, name, value)
-        return getattr(obj, name)
+        return perform(getattr, obj, name)
     value = drawing(value)
     moved = number_of(trace, place, value) if trace.dynamic else value
     if moved is value:
@@ -295,7 +296,7 @@ def item_of(obj: Any, index: object) -> object:
     if type(index) is Either:
         return index.each(lambda i: load_item(obj, i))
     if trace is None or isinstance(obj, (Tensor, TraceList)):
-        return obj[index]
+        return perform(operator.getitem, obj, index)
     check_key(obj, index)
     users = special(trace, obj, "__getitem__", index)
     if users:
@@ -311,7 +312,7 @@ def get_item(obj: Any, index: Any) -> object:
     """An item as the class has it without a method of the user."""
     trace = current()
     if trace is None or trace.guards is None:
-        return obj[index]
+        return perform(operator.getitem, obj, index)
     check_strong(obj)
     if is_later(index) and lookup.is_sequence(obj):
         return at_index(trace, obj, index)
@@ -322,7 +323,8 @@ def get_item(obj: Any, index: Any) -> object:
     if isinstance(obj, dict) and not dict.__contains__(obj, index):
         return missing(trace, obj, index)
     held = kind_of(obj) is not None or isinstance(obj, tuple)
-    value = Item(obj, index).base.__getitem__(obj, index) if held else obj[index]
+    read = Item(obj, index).base.__getitem__ if held else operator.getitem
+    value = perform(read, obj, index)
     if type(obj) is list and isinstance(index, slice):
         note_contents(trace, obj)
         return TraceList(value)
@@ -355,7 +357,7 @@ def missing(trace: Trace, obj: dict[object, object], index: object) -> object:
     if users:
         return users[0]
     if not isinstance(obj, collections.defaultdict) or obj.default_factory is None:
-        return obj[index]
+        return perform(operator.getitem, obj, index)
     if trace.tentative:
         raise NeedsConcrete("a defaultdict makes an item in the loop", (), peel=1)
     value = trace.hooks.call(load_attr(obj, "default_factory"))()
@@ -475,12 +477,12 @@ def drop_item(obj: Any, index: Any) -> None:
             "Delete it outside of the translated function.",
         )
     if trace is None or kind is None or isinstance(obj, TraceList):
-        del obj[index]
+        perform(operator.delitem, obj, index)
     elif owner_of(trace, obj, index) is not None:
         del_plain(owner_of(trace, obj, index), index)
     else:
         change(trace, obj)
-        kind.base.__delitem__(obj, index)
+        perform(kind.base.__delitem__, obj, index)
 
 
 #: methods of C types that converted code calls by name: `super().__setitem__(k, v)`

@@ -56,6 +56,7 @@ from dy2st.trace.scalar import compare
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import KINDS, Attr, Item, kind_of
+from dy2st.trace.user_stack import perform
 
 #: The objects that converted functions call; the package registers them when it is imported.
 RUNTIMES: dict[str, object] = {}
@@ -406,7 +407,7 @@ def made(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
     """A function that makes a container."""
 
     def make(*args: object, **kwargs: object) -> object:
-        out = f(*args, **kwargs)
+        out = perform(f, *args, **kwargs)
         if type(out) is list:
             return TraceList(out)
         if package_of(type(out)) not in LIBRARIES or kind_of(out) is not None:
@@ -427,7 +428,8 @@ def running_through(f: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(f)
     def run(*args: object, **kwargs: object) -> object:
-        return f(*(x if hasattr(x, "keys") else shown(x) for x in args), **kwargs)
+        seen = [x if hasattr(x, "keys") else shown(x) for x in args]
+        return perform(f, *seen, **kwargs)
 
     return run
 

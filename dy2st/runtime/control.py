@@ -47,6 +47,7 @@ from dy2st.trace.symint import SymInt, is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import kind_of
 from ir import Value
+from ir.loc import acts_for_user
 
 
 # ---------------------------------------------------------------- loops
@@ -391,6 +392,7 @@ def aug(op: str, x: object, value: Any) -> object:
     return AUGMENTED[op](x, value)
 
 
+@acts_for_user
 def assert_(test: Callable[[], object], message: Callable[[], object] | None) -> None:
     trace = current()
     value: Any = test()

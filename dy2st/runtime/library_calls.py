@@ -44,6 +44,7 @@ from dy2st.trace.scalar import is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import perform
 
 FUNCTIONS = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
@@ -98,7 +99,7 @@ class PureCall:
         if not self.opaque:
             args = tuple(map(self.callback, args))
             kwargs = {k: self.callback(x, named=True) for k, x in kwargs.items()}
-        out = self.f(*args, **kwargs)
+        out = perform(self.f, *args, **kwargs)
         self.adopt(out)
         return out
 
@@ -243,7 +244,7 @@ def guarded_call(trace: Trace, f: Callable[..., object], *args: object, **kwargs
         call.read(x)
     with trace.pause():
         try:
-            out = f(*args, **kwargs)
+            out = perform(f, *args, **kwargs)
         except Exception as e:
             trace.guards.call(f, args, kwargs, raised=type(e))
             raise

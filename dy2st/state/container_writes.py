@@ -18,6 +18,7 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.signals import AlsoRead, Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import Item, Location, container_snapshot, kind_of
+from dy2st.trace.user_stack import perform
 from ir import Loc
 
 #: containers that may be appended to without being read
@@ -97,7 +98,7 @@ def method(trace: Trace, f: Any, owner: object) -> Callable[..., object]:
         if f.__name__ in ("append", "extend") and grows_unread(trace, owner):
             return getattr(tail_of(trace, owner), f.__name__)(*args, **kwargs)
         change(trace, owner)
-        return f(*args, **kwargs)
+        return perform(f, *args, **kwargs)
 
     return changing
 

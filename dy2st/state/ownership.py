@@ -19,6 +19,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, in_class, kind_of
+from dy2st.trace.user_stack import perform
 from ir.loc import source_error
 
 _FUNCTIONS = (
@@ -193,11 +194,11 @@ def tensor_attr(trace: Trace, tensor: object, name: str) -> object:
         real = next((q.tensor for q in trace.inputs.by_id.values() if q.fake is tensor), None)
         if value is MISSING and real is not None:
             return tensor_attr(trace, real, name)
-        return getattr(tensor, name)
+        return perform(getattr, tensor, name)
     known = is_constant(value) or value is MISSING or name in ("shape", "dtype", "strides")
     if trace.guards is not None and known:
         trace.guards.flag(tensor, name, value)
-    return getattr(tensor, name) if value is MISSING else value
+    return perform(getattr, tensor, name) if value is MISSING else value
 
 
 def note_attr(trace: Trace, obj: object, name: str, value: object, whole: bool = True) -> None:

@@ -29,8 +29,10 @@ from dy2st.state.ownership import (
     refuse,
 )  # fmt: skip
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Attr, Item, plain_get
+from dy2st.trace.user_stack import perform
 
 _DYNAMIC = "<string>"
 T = TypeVar("T")
@@ -99,7 +101,7 @@ def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> ob
     plain = type(kind).__call__ is type.__call__ and not own
     known = is_written(init) or dataclasses.is_dataclass(kind)
     if not plain or not known or not isinstance(init, types.FunctionType):
-        made: object = kind(*args, **kwargs)
+        made: object = perform(kind, *args, **kwargs)
         trace.make(made)
         if dataclasses.is_dataclass(made):
             adopt_defaults(trace, made, args, kwargs)
@@ -111,7 +113,7 @@ def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> ob
     if is_written(init):
         trace.hooks.call(init)(made, *args, **kwargs)
     else:  # `dataclasses` has written it; it calls `__post_init__`, which is converted
-        init(made, *args, **kwargs)
+        perform(init, made, *args, **kwargs)
         adopt_defaults(trace, made, args, kwargs)
     return made
 
@@ -363,7 +365,7 @@ class Suppressing:
         self.trying.__enter__()
 
     def __exit__(self, *error: Any) -> object:
-        self.trying.__exit__()
+        self.trying.__exit__(*error)
         return self.obj.__exit__(*error)
 
 
@@ -418,9 +420,10 @@ class trying:
         if self.trace is not None:
             self.trace.trying += 1
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, at: object) -> None:
         if self.trace is not None:
             self.trace.trying -= 1
+            raise_defect(error)
 
 
 # ---------------------------------------------------------------- caches

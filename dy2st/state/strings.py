@@ -7,6 +7,7 @@ errors carry it. Whatever else needs the characters themselves is refused by nam
 from __future__ import annotations
 
 import collections
+import operator
 import re
 import string
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 from ir import Value
 from ir.messages import HOLE, MOST_SHOWN, is_shown
 from ir.messages import Shown as Message
@@ -242,7 +244,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
         return pieces(trace.hooks.call(users)(x, *([spec] if how == "format" else [])))
     for q in held(x):
         stop(Text([Shown(q, "repr")]), f"made of a {type(x).__name__}")
-    return [PLAIN[how](x, spec)]
+    return [perform(PLAIN[how], x, spec)]
 
 
 def held(x: object) -> Iterator[object]:
@@ -355,7 +357,7 @@ def percent(text: Any, values: Any) -> object:
     mapping = values if isinstance(values, dict) else None
     lazy = any(map(is_lazy, mapping.values() if mapping else given))
     if current() is None or type(text) is Text or not lazy:
-        return text % values
+        return perform(operator.mod, text, values)
     out, at, rest = list[Part](), 0, iter(given)
     for m in _PERCENT.finditer(text):
         out.append(text[at : m.start()])

@@ -32,6 +32,7 @@ from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
 from dy2st.trace.undo import Item
+from dy2st.trace.user_stack import perform
 from ir import Size
 from ir.types import Dim
 
@@ -211,13 +212,13 @@ class TraceList(list):
             for q in values.parts():
                 self.append(q)
             return
-        for q in list(values):
+        for q in perform(list, values):
             self.append(q)
 
     def __add__(self, other: Any) -> Any:
         trace = current()
         if trace is None or not isinstance(other, list):
-            return super().__add__(other)
+            return perform(super().__add__, other)
         self._use()
         new = contents(other)
         found = TraceList([*contents(self), *new])
@@ -247,7 +248,7 @@ class TraceList(list):
         for f in loops if i < 0 else ():
             f.ends.add(id(self))
         if trace.private(self.born):
-            return list.__setitem__(self, i, value)
+            return perform(list.__setitem__, self, i, value)
         trace.store(Item(self, i % len(self.parts())), value)
         return None
 
@@ -280,7 +281,7 @@ class TraceList(list):
     def __getitem__(self, i: Any) -> Any:
         trace = current()
         if trace is None:
-            return super().__getitem__(i)
+            return perform(super().__getitem__, i)
         self._use()
         if self.is_table and not isinstance(i, slice):
             return self.buffer.item(trace, i, self.length())
@@ -316,7 +317,7 @@ class TraceList(list):
         if not self.segmented or self.buffer is not None:
             if not self._is_first(i, loops):
                 self._observe("an item")
-            return super().__getitem__(i)
+            return perform(super().__getitem__, i)
         self.pick(i)
         if taps.may_be_short(trace, self, i, loops):
             return taps.guess(trace, self, loops, i)
@@ -354,7 +355,7 @@ class TraceList(list):
             return TraceList(taps.guess_slice(trace, self, at, loops))
         self._observe("a window" if taps.is_window(at) else "a slice")
         if not self.segmented and not later:
-            return TraceList(list.__getitem__(self, at))
+            return TraceList(perform(list.__getitem__, self, at))
         n = self.size()
         counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
@@ -475,7 +476,7 @@ def _changing(name: str) -> Callable[..., Any]:
             self._note_change(trace)
         if self.segmented:
             return fills.method(trace, self, name, args)
-        out = plain(self, *args, **kwargs)
+        out = perform(plain, self, *args, **kwargs)
         return self.made(TraceList(out)) if type(out) is list else out
 
     return method

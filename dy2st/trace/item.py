@@ -12,6 +12,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor, needs_value
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 from ir import Builder, Const, Go, Scan, Type, Value
 from ir.loc import source_error
 from ir.types import BOOL, I64, Dim, Size
@@ -94,7 +95,7 @@ def plain_array(x: object, name: str) -> np.ndarray:
 
 def converted(kind: type, name: str) -> Callable[[Any], Any]:
     """`__int__` and the like, which must give a number of Python itself."""
-    return lambda self: kind(plain_array(self, name))
+    return lambda self: perform(kind, plain_array(self, name))
 
 
 def number(

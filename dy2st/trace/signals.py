@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 from dy2st.trace.frames import TracedInput
-from dy2st.trace.user_stack import expression, user_loc
+from dy2st.trace.user_stack import expression, is_internal, user_loc
 from ir.loc import Loc, SourceError
 from ir.opdef import NotForComplex
 
@@ -127,6 +127,13 @@ class InternalError(BaseException):
     def __init__(self, error: BaseException) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def raise_defect(error: BaseException | None) -> None:
+    """Raise an InternalError if this error is a defect of dy2st: before one that has been caught is
+    taken for the user's, and where a handler of the user's code waits."""
+    if isinstance(error, Exception) and is_internal(error):
+        raise InternalError(error) from error
 
 
 class Refused(BaseException):

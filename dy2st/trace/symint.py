@@ -21,6 +21,7 @@ from dy2st.trace import scalar
 from dy2st.trace.facts import Home
 from dy2st.trace.frames import Loop
 from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.user_stack import perform
 from ir import Require, Value
 from ir.analysis.affine import emitted
 from ir.analysis.ranges import interval
@@ -440,7 +441,7 @@ SymRange.__name__ = SymRange.__qualname__ = "range"
 def range_(*args: Any) -> object:
     """`range` for converted code."""
     if not any(is_symint(a) for a in args):
-        return range(*args)
+        return perform(range, *args)
     full = (0, args[0], 1) if len(args) == 1 else (*args, 1)[:3]
     start, stop, step = full
     if is_symint(step) or type(step) is not int or step == 0:

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+from dy2st.trace.user_stack import perform
+
 MISSING: object = type("Missing", (), {"__repr__": lambda self: "<missing>"})()
 
 #: what a batch norm sets for itself when it is called: it stays
@@ -257,9 +259,9 @@ class Attr(Location):
         cls: type = type(self.obj)
         if value is MISSING:
             if self.get() is not MISSING:
-                plain_method(cls, "__delattr__")(self.obj, self.name)
+                perform(plain_method(cls, "__delattr__"), self.obj, self.name)
         else:
-            plain_method(cls, "__setattr__")(self.obj, self.name, value)
+            perform(plain_method(cls, "__setattr__"), self.obj, self.name, value)
 
     def snapshot(self) -> Callable[[], None]:
         """A Layer moves names between its dicts, so all of them are put back."""

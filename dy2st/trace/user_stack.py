@@ -8,14 +8,15 @@ import linecache
 import os
 import sys
 import types
-from collections.abc import Collection, Iterator
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NoReturn, TypeVar
 
 import numpy
 import paddle
 
 import ir
-from ir import Loc
+from ir import Loc, SourceError, VerifyError
+from ir.loc import acts_for_user, is_acting
 
 #: characters of an expression in a message
 MOST_SHOWN = 60
@@ -31,11 +32,10 @@ _PADDLE, _NUMPY, _IR, _DY2ST = (
 )
 _EXECUTOR = os.path.join(os.path.dirname(os.path.dirname(_IR)), "executor") + os.sep
 _OWN = (_DY2ST, _IR)
-_MACHINERY = tuple(_DY2ST + q + os.sep for q in ("branches", "loops", "results", "compiled")) + (
-    _DY2ST + os.path.join("trace", "trace.py"),
-    _DY2ST + os.path.join("trace", "undo.py"),
-)
-_RECORDS = frozenset("dy2st.trace." + q for q in ("trace", "facts", "frames", "size_facts"))
+_PATCHES = os.path.join(_DY2ST, "capture", "intercept.py")
+#: errors that any code may raise, on behalf of anybody
+ANYWHERE = (SourceError, StopIteration, RecursionError, MemoryError)
+_T = TypeVar("_T")
 _RAISE = dis.opmap["RAISE_VARARGS"]
 
 
@@ -120,12 +120,14 @@ def raised_at(error: BaseException) -> Loc:
     return _loc(found.tb_frame.f_code, found.tb_lasti)
 
 
-def innermost(error: BaseException) -> types.TracebackType | None:
-    """Where an exception was raised."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
+def innermost(error: BaseException | None) -> types.TracebackType | None:
+    """Where an exception was raised. Patches of Paddle's functions pass calls on."""
+    found = at = None if error is None else error.__traceback__
+    while at is not None:
+        if at.tb_frame.f_code.co_filename != _PATCHES or is_raise(at):
+            found = at
         at = at.tb_next
-    return at
+    return found
 
 
 def is_raise(at: types.TracebackType) -> bool:
@@ -133,6 +135,7 @@ def is_raise(at: types.TracebackType) -> bool:
     return at.tb_frame.f_code.co_code[at.tb_lasti] == _RAISE
 
 
+@acts_for_user
 def paddle_assertion(text: str) -> NoReturn:
     """Raise an AssertionError as Paddle does, for what the user's code has done."""
     raise AssertionError(text)
@@ -143,30 +146,26 @@ def is_own_file(name: str) -> bool:
     return name.startswith((*_OWN, _EXECUTOR, "<dy2st"))
 
 
-def is_internal(error: BaseException) -> bool:
+@acts_for_user
+def perform(operation: Callable[..., _T], *args: object, **kwargs: object) -> _T:
+    """`operation(*args, **kwargs)` as the user's code asks for it: where Python or Paddle refuses
+    it, so it does in eager, and the error is no defect of ours."""
+    return operation(*args, **kwargs)
+
+
+def is_internal(error: BaseException | None) -> bool:
     """Whether an exception is a defect of dy2st, not an error of the function that is translated.
 
-    An AssertionError or NameError of our own code always is. In the modules that record and roll
-    loops every error is that no `raise` statement made; elsewhere our code calls Python's and
-    Paddle's operators for the user, whose errors are the user's.
+    What is meant for the user is raised by a `raise` statement of ours, comes out of code that is
+    not ours, or out of a function that acts for the user's code (`perform`). Every other error of
+    our own code is a defect, and so is an AssertionError, NameError or VerifyError, however raised.
     """
     at = innermost(error)
-    if at is None or not at.tb_frame.f_code.co_filename.startswith(_OWN):
+    if at is None or not is_own_file(at.tb_frame.f_code.co_filename):
         return False
-    if isinstance(error, (AssertionError, NameError)):
-        return at.tb_frame.f_code.co_name not in ("assert_", "paddle_assertion")
-    if is_raise(at):
+    if isinstance(error, ANYWHERE) or is_acting(at):
         return False
-    name = at.tb_frame.f_code.co_filename
-    if isinstance(error, (AttributeError, KeyError)) and name.startswith(_IR):
-        return True
-    return name.startswith(_MACHINERY) or _is_field_of_trace(error)
-
-
-def _is_field_of_trace(error: BaseException) -> bool:
-    """An attribute that a record of the trace does not have; stand-ins are the user's objects."""
-    home = type(getattr(error, "obj", None)).__module__
-    return isinstance(error, AttributeError) and home in _RECORDS
+    return isinstance(error, (AssertionError, NameError, VerifyError)) or not is_raise(at)
 
 
 def _loc(code: types.CodeType, lasti: int) -> Loc:

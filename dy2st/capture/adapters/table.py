@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import paddle
@@ -12,6 +12,7 @@ from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, FakeTensor, Tensor
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import current
+from dy2st.trace.user_stack import innermost
 from ir.types import Dim, DType
 
 A = TypeVar("A", bound=Callable[..., object])
@@ -38,7 +39,13 @@ def adapter(*names: str) -> Callable[[A], A]:
             if out is not None or kwargs.pop("predefined_out", None) is not None:
                 raise NoRow("out=")
             kwargs.pop("name", None)
-            return f(e, *args, **{ALIASES.get(k, k): v for k, v in kwargs.items()})
+            named = {ALIASES.get(k, k): v for k, v in kwargs.items()}
+            try:
+                return f(e, *args, **named)
+            except TypeError as error:
+                if innermost(error) is error.__traceback__:
+                    raise NoRow(str(error)) from None  # it takes other arguments
+                raise
 
         for n in names:
             ADAPTERS[n] = call
@@ -75,11 +82,15 @@ def int_of(a: Any) -> int:
     a = number_of(a)
     if isinstance(a, Tensor) or is_symint(a):
         raise NoRow("an axis that is a tensor")
+    if not hasattr(a, "__int__"):
+        raise NoRow("an axis that is no number")
     return int(a)
 
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:
     found = elements_of(shape)
+    if not isinstance(shape, Iterable):
+        raise NoRow("a shape that is no list")
     dims = [number_of(d) for d in (shape if found is None else found)]
     if isinstance(shape, Tensor) and found is None or any(isinstance(d, Tensor) for d in dims):
         raise NoRow("a shape that is a tensor")

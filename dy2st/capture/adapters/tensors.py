@@ -35,7 +35,10 @@ def full(
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):  # Paddle's entry reads numbers in texts, "-inf" above all
-        value = float(value) if kind.kind == "f" else int(value)
+        try:
+            value = float(value) if kind.kind == "f" else int(value)
+        except ValueError as error:
+            raise NoRow(str(error)) from None
     if not isinstance(value, (bool, int, float)):
         raise NoRow("a fill value that is a tensor")
     value = bool(value) if kind == BOOL else float(value) if kind.kind == "f" else int(value)

@@ -13,6 +13,7 @@ import paddle
 from dy2st.capture.custom import custom
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
+from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace
 from ir import Op
 
@@ -52,7 +53,8 @@ def reached(
     try:
         with paddle.enable_grad():
             paddle.autograd.backward(asked, [paddle.ones_like(t) for t in asked])
-    except Exception:  # what it needs is not known here
+    except Exception as error:  # what it needs is not known here
+        raise_defect(error)
         return list(trained)
     return [k for k in trained if leaves[k].grad is not None]
 

@@ -55,6 +55,7 @@ from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar, kind_of
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymRange, is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 from ir import Op, Size, Value
 
 #: positional arguments and named ones
@@ -491,7 +492,7 @@ def run(op: Op, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[
     """Make the call of a host call that stands in the program."""
     callee, literal = op.attrs["args"]
     args, kwargs = rebuilt(literal, arrays, sizes)
-    out = callee.function(*args, **kwargs)
+    out = perform(callee.function, *args, **kwargs)
     return [] if callee.result.type is None else [callee.result.made(out, sizes)]
 
 

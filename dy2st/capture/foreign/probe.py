@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,9 +16,10 @@ from dy2st.capture.foreign.run import function, is_void, run
 from dy2st.trace.emitter import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_FROM_PADDLE, DTYPE_TO_PADDLE, Tensor, type_of
 from dy2st.trace.memory import extent, meet
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import Refused, raise_defect
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import perform
 from ir import Require, Size, Type
 from ir.types import evaluate_dim, product
 
@@ -80,12 +80,15 @@ class Probe:
         """A kernel that fails may ask for a matrix that is positive definite."""
         try:
             return self.measured()
-        except Exception:
+        except Exception as error:
+            raise_defect(error)
             if not any(is_square(t) for t in self.types):
                 raise
             self.definite = True
-            with contextlib.suppress(ValueError, RuntimeError, IndexError):
+            try:
                 return self.measured()
+            except (ValueError, RuntimeError, IndexError) as again:
+                raise_defect(again)
             raise
 
     def measured(self) -> tuple[list[Type], Any, dict[int, int]]:
@@ -121,6 +124,7 @@ class Probe:
             try:
                 found = self.once(sizes)
             except (ValueError, RuntimeError, IndexError) as e:
+                raise_defect(e)
                 error = error or e
                 continue
             self.sizes = list(sizes)
@@ -175,7 +179,8 @@ class Probe:
         take them."""
         try:
             found = self.once(sizes)[0]
-        except Exception:
+        except Exception as error:
+            raise_defect(error)
             if may_fail:
                 return True
             raise
@@ -191,7 +196,8 @@ class Probe:
             return False
         try:
             others = self.once(sizes, fill=2)[0]
-        except Exception:  # the kernel does not take these integers: nothing is learned
+        except Exception as error:  # the kernel does not take these integers: nothing is learned
+            raise_defect(error)
             return False
         return [t.shape for t in others] != [t.shape for t in types]
 
@@ -243,7 +249,7 @@ class Probe:
                 positional, keywords = self.literal
                 values = [rebuild(a, stand_ins, sizes) for a in positional]
                 named = {k: rebuild(a, stand_ins, sizes) for k, a in keywords}
-                out = function(self.name)(*values, **named)
+                out = perform(function(self.name), *values, **named)
         finally:
             if state is not None:
                 paddle.set_rng_state(state)

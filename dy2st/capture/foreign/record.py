@@ -13,10 +13,9 @@ from dy2st.capture.foreign.probe import RANDOM, Probe, Unclear
 from dy2st.capture.foreign.refusals import another_type, refusal
 from dy2st.trace.emitter import Emitter, detached, grad_enabled
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.signals import NeedsConcrete, Refused, raise_defect
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
-from dy2st.trace.user_stack import is_internal
 from ir import Type
 from ir.types import BF16
 
@@ -53,14 +52,9 @@ def record(
     cause: Exception | None,
 ) -> object:
     """Emit a foreign op for this call, or refuse it by name."""
-    template = Template(trace, name)
-    literal = (
-        tuple(template.of(a) for a in args),
-        tuple((k, template.of(v)) for k, v in kwargs.items()),
-    )
+    template, literal = template_of(trace, name, args, kwargs)
     refuse_types(trace, name, [q._value.type for q in template.operands])
-    known = [trace.known(q._value) for q in template.operands]
-    probe = Probe(trace, name, literal, [q._value.type for q in template.operands], known)
+    probe = probe_of(trace, name, template, literal)
     try:
         with trace.pause():
             types, structure, written = probe.measure()
@@ -74,13 +68,40 @@ def record(
             raise NeedsConcrete(what, loops, subject=name) from None
         raise
     except Exception as e:
-        if is_internal(e):
-            raise
+        raise_defect(e)
         told = _informative(e)
         raise refusal(trace, name, e if cause is None or told else cause, eager=told) from e
     refuse_types(trace, name, types)
     probed = Probed(types, structure, written, flags, trained)
     return _emit(trace, name, literal, template.operands, probed)
+
+
+def template_of(
+    trace: Trace, name: str, args: Sequence[object], kwargs: Mapping[str, object]
+) -> tuple[Template, object]:
+    template = Template(trace, name)
+    values = tuple(template.of(a) for a in args)
+    return template, (values, tuple((k, template.of(v)) for k, v in kwargs.items()))
+
+
+def probe_of(trace: Trace, name: str, template: Template, literal: object) -> Probe:
+    known = [trace.known(q._value) for q in template.operands]
+    return Probe(trace, name, literal, [q._value.type for q in template.operands], known)
+
+
+def refuse_as_eager(
+    trace: Trace, name: str, args: Sequence[object], kwargs: Mapping[str, object]
+) -> None:
+    """Refuse a call that eager Paddle refuses, too, on stand-ins for its operands."""
+    template, literal = template_of(trace, name, args, kwargs)
+    try:
+        with trace.pause():
+            probe_of(trace, name, template, literal).measure()
+    except (NeedsConcrete, Refused, Unclear):
+        return
+    except Exception as e:
+        raise_defect(e)
+        raise refusal(trace, name, e, eager=True) from e
 
 
 def refuse_types(trace: Trace, name: str, types: Sequence[Type]) -> None:
@@ -139,4 +160,4 @@ def _restructure(structure: object, fakes: Any, operands: Sequence[Tensor]) -> o
     return next(fakes) if structure == "new" else None
 
 
-__all__ = ["record"]
+__all__ = ["record", "refuse_as_eager"]

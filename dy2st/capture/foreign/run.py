@@ -10,6 +10,7 @@ from paddle.base import core
 
 from dy2st.capture.foreign.arguments import flatten, rebuild
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.user_stack import perform
 from ir import Op
 
 HostCall: TypeAlias = Callable[[Op, Sequence[np.ndarray], Mapping[str, int]], "list[np.ndarray]"]
@@ -38,7 +39,7 @@ def run(
 ) -> list[Tensor]:
     """Call the kernel; the flat results, then the new values of what it overwrote."""
     values, named = arguments(args, tensors, sizes)
-    out = function(call)(*values, **named)
+    out = perform(function(call), *values, **named)
     return [t for t in flatten(out) if isinstance(t, Tensor)]
 
 

@@ -29,6 +29,7 @@ from dy2st.trace.emitter import Emitter, NoRow, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import number
 from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.signals import raise_defect
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from ir import ShapeError
@@ -115,6 +116,7 @@ def checked(trace: Trace, x: Tensor, index: object, make: Callable[[], T]) -> T:
     try:
         return make()
     except (ShapeError, NoRow, IndexError, ValueError) as cause:
+        raise_defect(cause)
         kind = ValueError if type(cause) is ValueError else IndexError
         error = kind(f"The tensor has the shape {list(x.shape)}: {cause}.")
         eager = not isinstance(cause, NoRow)

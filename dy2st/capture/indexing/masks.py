@@ -18,6 +18,7 @@ from dy2st.capture.indexing.selection import positions
 from dy2st.trace.emitter import Emitter
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import check, is_runtime_scalar
+from dy2st.trace.signals import raise_defect
 from dy2st.trace.symint import is_symint
 from ir import ShapeError
 from ir.opdef import broadcast
@@ -135,6 +136,7 @@ class Selected:
         try:
             old, new = self._operands(op, value)
         except (ShapeError, ValueError) as cause:
+            raise_defect(cause)
             raise foreign.refusal(e.trace, "Tensor.__setitem__", cause, eager=True) from None
         return Changed(apply(old, new), self.mask)
 

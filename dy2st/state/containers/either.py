@@ -22,6 +22,7 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of, known, make, negated, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 from ir.types import F64
 
 
@@ -227,7 +228,7 @@ class Split:
         f = self.__wrapped__
         one = first((*args, *kwargs.values())) if self.trace.objects.undecided else None
         if one is None or one.numeric and getattr(f, "shows_numbers", False):
-            return f(*args, **kwargs)
+            return perform(f, *args, **kwargs)
 
         def again(value: object) -> Any:
             new = {k: replaced(q, one, value) for k, q in kwargs.items()}
