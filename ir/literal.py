@@ -95,9 +95,16 @@ def _mapping(text: str, at: int) -> tuple[dict[Any, Any], int]:
         colon = read_mark(text, at, ":")
         if colon is None:
             raise VerifyError(f"not a mapping: {text!r}")
+        if not is_key(key):
+            raise VerifyError(f"a key that is a mapping: {text!r}")
         out[key], at = read_literal(text, colon)
         at = read_mark(text, at, ",") or at
     return out, end
 
 
-__all__ = ["parse_attr", "print_attr", "read_literal", "read_mark"]
+def is_key(literal: object) -> bool:
+    """Whether a literal may be a key of a mapping."""
+    return all(map(is_key, literal)) if isinstance(literal, tuple) else type(literal) is not dict
+
+
+__all__ = ["is_key", "parse_attr", "print_attr", "read_literal", "read_mark"]

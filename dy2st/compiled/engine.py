@@ -29,6 +29,7 @@ from paddle.autograd import PyLayer
 from paddle.base import core
 
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.user_stack import perform
 from ir.autodiff import NotDifferentiable
 
 #: the functions through which Python enters the engine, and where they take `retain_graph` and
@@ -116,7 +117,7 @@ def entered(
             outer = outer.outer
         _CURRENT.running = this
         try:
-            return engine(*args)
+            return perform(engine, *args)
         except OSError as wrapped:
             if this.error is None or not is_of(this.error, wrapped):
                 raise
@@ -186,6 +187,10 @@ def node_of(tensor: Tensor, leaks: bool) -> int:
     return address
 
 
+class OtherBuild(Exception):
+    """Contexts and nodes are not as they are where this was written."""
+
+
 class _Trial(PyLayer):
     @staticmethod
     def forward(ctx: paddle.autograd.PyLayerContext, made: list[object], x: Tensor) -> Tensor:
@@ -207,7 +212,7 @@ def layout() -> Layout:
     """
     try:
         return tried()
-    except Exception as error:
+    except (OtherBuild, OSError) as error:
         name = f"Paddle {paddle.__version__}"
         raise NotDifferentiable(name, why=f"dy2st does not know this build ({error})") from None
 
@@ -219,38 +224,41 @@ def tried() -> Layout:
         leaf.stop_gradient = False
         result = _Trial.apply(made, leaf)
     (context,) = made
-    address = result.grad_fn.node_ptr()
+    address = node_of(result, False)
     inside = type(context).__basicsize__
     offsets = range(0, inside - 2 * WORD + 1, WORD)
     own = [k for k in offsets if word(id(context) + k).value == address]
     places = places_of(memory(address, MOST), id(context))
     if len(own) != 1 or len(places) != 1:
-        raise LookupError("the node of a PyLayer does not have its context")
+        raise OtherBuild("the node of a PyLayer does not have its context")
     block = word(id(context) + own[0] + WORD).value
     others = owners(block) - 1
     if others not in (0, 1):
-        raise LookupError("the number of owners of a node is unknown")
+        raise OtherBuild("the number of owners of a node is unknown")
     found, one = Layout(own[0], places[0], bool(others)), paddle.ones([1])
     slot = word(address + found.context)
     for run in (1, 2):
         references = sys.getrefcount(context)
         if slot.value != id(context):
-            raise LookupError("the node of a PyLayer has something else where its context was")
+            raise OtherBuild("the node of a PyLayer has something else where its context was")
         core.eager.run_backward([result], [one], True, "")
         gone = references - sys.getrefcount(context)
         if (slot.value, gone) not in ((0, 1), (id(context), 0)):
-            raise LookupError("the node of a PyLayer keeps or drops its context in another way")
+            raise OtherBuild("the node of a PyLayer keeps or drops its context in another way")
         if leaf.grad is None or float(leaf.grad) != run:
-            raise LookupError("the node of a PyLayer does not run again")
+            raise OtherBuild("the node of a PyLayer does not run again")
         restore(context, found)
     del result
     if owners(block) != others:
-        raise LookupError("the node of a PyLayer outlives its result")
+        raise OtherBuild("the node of a PyLayer outlives its result")
     return found
 
 
 def owners(block: int) -> int:
-    return int(struct.unpack("=i", memory(block + WORD, 4))[0])
+    found = memory(block + WORD, 4)
+    if len(found) < 4:
+        raise OtherBuild("the process has no memory where a node would be")
+    return int(struct.unpack("=i", found)[0])
 
 
 def memory(address: int, count: int) -> bytes:

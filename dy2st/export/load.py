@@ -26,6 +26,9 @@ from ir.analysis.conditions import with_requires
 from ir.passes import run as run_passes
 from ir.types import multiple_of_name
 
+#: what no check of a file raises
+DEFECTS = (AssertionError, LookupError, TypeError, AttributeError, NameError, ArithmeticError)
+
 
 def load(
     path: str | os.PathLike[str], device: str = "cpu", matmul_precision: str | None = None
@@ -43,7 +46,8 @@ def load(
     `dy2st.export.limits.Limits`.
 
     Raises:
-        FileError: the file is damaged, or of another version.
+        FileError: the file is damaged, or of another version; or loading has a defect, which the
+            text says.
         OSError: the file cannot be read.
         ValueError: a device that is neither "cpu" nor "gpu", or a precision that there is not.
         executor.gpu.DriverError: a GPU is asked for, and it, its driver or NVRTC is missing.
@@ -61,6 +65,11 @@ def load(
         raise SourceError(f"{e.text}.", e.loc) from None
     except FileError as e:
         raise FileError(f"{path} is no saved program: {e}") from e
+    except DEFECTS as e:
+        raise FileError(
+            f"{path} cannot be loaded ({type(e).__name__}: {e!s:.300}). If `dy2st.save` has "
+            "written it, this is a defect of dy2st."
+        ) from e
     except Exception as e:
         raise FileError(f"{path} is no saved program: {str(e) or type(e).__name__:.500}") from e
     if isinstance(loaded, LoadedProgram):

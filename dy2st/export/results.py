@@ -17,7 +17,7 @@ from dy2st.export.complex_arrays import ComplexArrays
 from dy2st.export.limits import LIMITS, FileError, require
 from ir import OPS, Builder, Program, Require, Size, Type, Value
 from ir.attributes import check_attrs, is_dim
-from ir.literal import parse_attr
+from ir.literal import is_key, parse_attr
 from ir.opdef import complete_attrs
 from ir.types import Dim, evaluate_dim, is_natural
 from ir.uses import dim_names
@@ -241,6 +241,8 @@ class Reader:
     def _dict(self, entries: object) -> Part:
         pairs = [_list(q, "an entry of a dict", 2) for q in _list(entries, "a dict")]
         keys = tuple(parse_attr(_text(k)) for k, _ in pairs)
+        if not is_key(keys):
+            raise FileError("a dict of the result has a dict for a key")
         if len(set(keys)) != len(keys):
             raise FileError("a dict of the result has a key twice")
         return Entries(dict, tuple(self.read(q) for _, q in pairs), keys)

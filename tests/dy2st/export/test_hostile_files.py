@@ -414,3 +414,15 @@ with atomic.replaced(pathlib.Path({str(tmp_path)!r}, "a")) as f:
 
 def test_the_members_have_their_names(file):
     assert {n for n, _ in members()} == {MANIFEST, PROGRAM, WEIGHTS}
+
+
+def test_a_key_that_is_a_dict_is_no_defect(file):
+    entries = ["dict", [['[{"a": 1}]', ["out", 0, []]]]]
+    with pytest.raises(FileError, match="has a dict for a key"):
+        loaded(file, plain(result=entries))
+
+
+def test_a_defect_of_loading_is_said_to_be_one(file, monkeypatch):
+    monkeypatch.setattr("dy2st.export.load.verify", lambda program: {}["planted"])
+    with pytest.raises(FileError, match=r"KeyError: 'planted'.*a defect of dy2st"):
+        loaded(file, plain())
