@@ -233,6 +233,10 @@ class Cache:
                 return translate(self.function, signature, spec, self.numbers, *self.options)
             except SourceError:
                 self.numbers.pin()
+            except Exception:  # of Python, to which an input is no number; or of the user
+                entry = translate(self.function, signature, spec, None, *self.options)
+                self.numbers.pin()
+                return entry
         return translate(self.function, signature, spec, None, *self.options)
 
     def take_turns(self, entry: Entry) -> None:

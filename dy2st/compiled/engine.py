@@ -245,7 +245,7 @@ def tried() -> Layout:
         gone = references - sys.getrefcount(context)
         if (slot.value, gone) not in ((0, 1), (id(context), 0)):
             raise OtherBuild("the node of a PyLayer keeps or drops its context in another way")
-        if leaf.grad is None or float(leaf.grad) != run:
+        if leaf.grad is None or leaf.grad.item() != run:
             raise OtherBuild("the node of a PyLayer does not run again")
         restore(context, found)
     del result

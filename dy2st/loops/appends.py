@@ -417,8 +417,7 @@ def segment(plan: LoopRecord, x: Any, group: Dim) -> Any:
         fake = x.fake
         return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
     if is_runtime_scalar(x):
-        loop = plan.body_trace.loop
-        of = loop if x.loops == {loop} and not x.data else None
+        of = None if x.data else x.loops
         return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True, of=of)
     if not isinstance(x, Tensor):
         return Known(x, plan.body_trace.loop.name)

@@ -40,6 +40,7 @@ from dy2st.state.guards import HOLDERS
 from dy2st.state.ownership import (
     LIBRARIES,
     check_opaque,
+    is_plain_paddle,
     made_here,
     note_class,
     note_contents,
@@ -258,9 +259,8 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
 def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     owner = f.__self__
     check_opaque(owner)
-    registers = isinstance(owner, Layer) and f.__name__ in REGISTRATION
-    held = isinstance(owner, HOLDERS) and f.__name__ in MUTATORS
-    if (registers or held) and not made_here(trace, owner):
+    names = REGISTRATION | (MUTATORS if isinstance(owner, HOLDERS) else frozenset())
+    if isinstance(owner, Layer) and f.__name__ in names and not made_here(trace, owner):
         raise refuse(
             f"{type(owner).__name__}.{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
@@ -285,6 +285,8 @@ def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
         sorts = f.__func__ is TraceList.sort and owner.born is trace.frame
         counted = sorts and isinstance(owner.size(), int)
         return sorting(trace, f) if counted else running_through(f)
+    if is_plain_paddle(trace, owner) and isinstance(f.__func__, types.FunctionType):
+        return library_code(trace, f.__func__).__get__(owner)
     if not isinstance(f.__func__, types.FunctionType) or is_library(f.__func__):
         translated = getattr(f.__func__, "__dy2st_original__", None)
         if isinstance(owner, Layer) and translated is None:
@@ -359,6 +361,8 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
     if isinstance(plain, types.FunctionType) and not is_library(plain):
         noted(f, "__call__", call)
         return use(trace, plain).__get__(f)
+    if isinstance(call, types.FunctionType) and is_plain_paddle(trace, f):
+        return library_code(trace, call).__get__(f)
     return unconverted(trace, f)
 
 

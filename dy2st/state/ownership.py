@@ -246,6 +246,16 @@ def is_users_object(x: object) -> bool:
     return package_of(kind) not in LIBRARIES
 
 
+def is_plain_paddle(trace: Trace, owner: object) -> bool:
+    """An object from outside, of a class of Paddle's that is no Layer, such as a scheduler or a
+    distribution: what its methods read may change between calls."""
+    if isinstance(owner, (paddle.nn.Layer, Tensor, type, types.ModuleType)) or made_here(
+        trace, owner
+    ):
+        return False
+    return package_of(type(owner)) == "paddle" and type(getattr(owner, "__dict__", None)) is dict
+
+
 def package_of(kind: type) -> str:
     """Where a class comes from; some that Cython makes do not know."""
     name = getattr(kind, "__module__", None)

@@ -22,6 +22,7 @@ from dy2st.state.effects import Effect, effect_of
 from dy2st.state.ownership import (
     LIBRARIES,
     check_strong,
+    is_plain_paddle,
     is_users_object,
     made_here,
     note_class,
@@ -31,7 +32,7 @@ from dy2st.state.ownership import (
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, Attr, Item, plain_get
+from dy2st.trace.undo import MISSING, Attr, Item, in_class, plain_get
 from dy2st.trace.user_stack import perform
 
 _DYNAMIC = "<string>"
@@ -202,6 +203,9 @@ def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
         if users_method(found, "__set__") is None:
             not_yet(trace, obj, name)
         return special(trace, found, "__get__", obj, type(obj))
+    if is_plain_paddle(trace, obj) and isinstance(own := in_class(type(obj), name), property):
+        own = own.fget
+        return (trace.hooks.call(types.MethodType(own, obj))(),) if callable(own) else ()
     own = defined(obj, name)
     if isinstance(own, functools.partialmethod) and not is_own(obj, name):
         trace.guards.in_class(obj, name, own)

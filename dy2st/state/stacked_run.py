@@ -48,7 +48,8 @@ class ScanCell:
 
 class Leaf:
     """One tensor per iteration of a loop, or a `number`; with a `group`, so many along the first
-    axis of the value, which holds `members`. `of`: the loop whose index alone decides a number."""
+    axis of the value, which holds `members`. `of`: the loops whose indices alone decide a
+    number, or None."""
 
     def __init__(
         self,
@@ -58,7 +59,7 @@ class Leaf:
         group: Dim = 0,
         number: bool = False,
         members: Sequence[Value] = (),
-        of: Loop | None = None,
+        of: frozenset[Loop] | None = None,
     ) -> None:
         self.of = of
         self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
@@ -107,8 +108,7 @@ class Leaf:
         axis = 0 if self.whole is None else self.whole[1]
         one = fake[(slice(None),) * axis + (i,)]
         if self.number:
-            loops = frozenset([self.of] if self.of is not None else [])
-            return RuntimeScalar(one._value, trace, loops, self.of is None)
+            return RuntimeScalar(one._value, trace, self.of or frozenset(), self.of is None)
         trace.values.copies[one._value] = tuple(self.members)
         return one
 

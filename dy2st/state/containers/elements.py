@@ -53,7 +53,10 @@ def put_attr(obj: object, name: str, value: object) -> None:
 
 
 def changed(now: tuple[object, ...], old: tuple[object, ...], whole: bool) -> bool:
-    """Whether other elements are in a container; without `whole`, whether they are stand-ins."""
+    """Whether other elements are in a container; without `whole`, whether they are stand-ins. Not
+    where the old ones have some: the trace had stored them, and its stores are undone."""
+    if any(map(is_stand_in, flat(old))):
+        return False
     known = {id(q) for q in flat(old)}
     if whole and [id(q) for q in flat(now)] != [id(q) for q in flat(old)]:
         return True
