@@ -23,8 +23,9 @@ from ir.uses import walk
 @dataclass(frozen=True)
 class LoopNote:
     """One loop. `kind` is `scan` (counted), `while` (data ends it), `unrolled`, or `written out`: a
-    loop over a few Layers or elements of a list, which take less time one after the other. `reason`
-    says why, or what was peeled; `states` names those that are recurrences."""
+    loop over the layers of a model, or over what is kept for each of them, which takes no more time
+    one after the other. `reason` says why, or what was peeled; `states` names those that are
+    recurrences."""
 
     kind: str
     loc: Loc

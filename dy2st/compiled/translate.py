@@ -92,6 +92,7 @@ class Given:
     device: Device = CPU
     shared: list[TracedInput] = dataclasses.field(default_factory=list)
     unrolled: dict[object, str] = dataclasses.field(default_factory=dict)
+    over_layers: set[object] = dataclasses.field(default_factory=set)
     again: list[str] = dataclasses.field(default_factory=list)
     arrays: dict[int, Tensor] = dataclasses.field(default_factory=dict)
     constants: bool = False
@@ -108,6 +109,7 @@ class Given:
         elif isinstance(stop, Unroll):
             assert not stop.calls <= self.unrolled.keys(), "an unrolled loop has taken copies"
             self.unrolled.update(dict.fromkeys(stop.calls, stop.reason))
+            self.over_layers |= stop.over_layers
             why = f"a loop is unrolled: {stop.reason}"
         elif isinstance(stop, AlsoRead):
             self.read.add(id(stop.container))
@@ -215,7 +217,7 @@ def _traced(given: Given) -> Entry:
     trace = Trace(user_names(function), user_loc, hooks)
     if given.dynamic is not None:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
-    trace.unrolled = given.unrolled
+    trace.unrolled, trace.over_layers = given.unrolled, given.over_layers
     trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = guards_of(trace)
     trace.guards.read = given.read

@@ -114,7 +114,8 @@ def records(plan: ContainerPorts) -> dict[int, object]:
         items[:] = [record(plan, q, found) for q in items]
     length = plan.body_trace.loop.trip
     if found and isinstance(length, int) and length <= MOST_ELEMENTS and not varies(plan):
-        raise NeedsConcrete("equal containers are put into a short list, which may be changed")
+        why = "equal containers are put into a short list, which may be changed"
+        raise NeedsConcrete(why, few=True)
     return found
 
 

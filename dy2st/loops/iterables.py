@@ -30,7 +30,7 @@ from dy2st.trace.symint import SymInt, SymRange, dim_of
 from dy2st.trace.symint import range_ as symbolic_range
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import perform
-from ir import ENDLESS
+from ir import ENDLESS, Loc
 from ir.types import Dim
 
 
@@ -115,7 +115,16 @@ def note_unlike(trace: Trace, items: Any) -> None:
     """The report says why a loop over many Layers is none of the program."""
     many = lookup.is_holder(items) and len(items) > lookup.MOST_UNROLLED
     if many and (why := difference(list(items))):
-        trace.frame.notes.append(("unrolled", trace.where(), f"its index {why}"))
+        trace.frame.notes.append(in_turn(trace.where(), len(items), f"its index {why}", True))
+
+
+def in_turn(site: Loc, trip: Dim, why: str, of_layers: bool) -> tuple[str, Loc, str]:
+    """What the report says of a loop that runs one iteration after the other. One over the layers
+    of a model, or over what Python keeps for each of them, is as long as the model is deep: one
+    loop of the program would take no less time."""
+    if of_layers and isinstance(trip, int) and 0 <= trip <= lookup.MOST_WRITTEN_OUT:
+        return "written out", site, f"{trip} iterations: {why}"
+    return "unrolled", site, why
 
 
 def picked(trace: Trace, item: object) -> object:

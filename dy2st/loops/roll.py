@@ -12,23 +12,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-import types
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, unreadable
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
 from dy2st.loops.growth import count, guess, refute, unsteady
-from dy2st.loops.iterables import lose
-from dy2st.state.containers.lookup import MOST_UNROLLED
+from dy2st.loops.iterables import in_turn, lose
+from dy2st.state.containers.lookup import MOST_UNROLLED, MOST_WRITTEN_OUT
 from dy2st.state.ownership import uncertain_keys
 from dy2st.state.tree import Mismatch
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import LeavesAxis, NeedsConcrete, Refused, Retrace, raise_defect
 from dy2st.trace.trace import Loop, Trace
 from dy2st.trace.undo import MISSING
-from dy2st.trace.user_stack import call_stack, variables
+from dy2st.trace.user_stack import call_stack, cells_of, variables
 from ir import ENDLESS, Loc, Require, Size
 from ir.loc import source_error
 from ir.types import Dim
@@ -69,15 +68,6 @@ def forget(trace: Trace, code: Code, partial: list[dict[object, object]]) -> Non
             raise errors[id(q)]
 
 
-def cells_of(f: object, found: dict[int, types.CellType]) -> Collection[types.CellType]:
-    """The variables of enclosing functions that a loop's body uses, if they have a value."""
-    for cell in getattr(f, "__closure__", None) or ():
-        if id(cell) not in found and cell != types.CellType():
-            found[id(cell)] = cell
-            cells_of(cell.cell_contents, found)
-    return found.values()
-
-
 def numbered(known: Learned) -> Iterator[int]:
     """The traces of a loop: those that try whether a list gets longer are not counted."""
     traces = 0
@@ -91,7 +81,7 @@ class Runner:
     """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
     is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
     window: its iterations run before the loop, as those that are peeled off. `asked`: a trace has
-    looked for a bound."""
+    looked for a bound. `layers`: its index picks Layers."""
 
     def __init__(
         self, trace: Trace, site: Loc, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
@@ -101,7 +91,7 @@ class Runner:
         self.fills = False
         self.whole, self.peeled, self.why = over.trip, peeled, ""
         self.most = 2
-        self.asked = False
+        self.asked = self.layers = False
         self.first_stop: BaseException = NeedsConcrete("")
         self.first: BaseException | None = None
 
@@ -112,6 +102,7 @@ class Runner:
         go = self.first_test() if go is None else go
         if call_stack() in self.trace.unrolled:
             self.why = self.trace.unrolled[call_stack()]
+            self.layers = call_stack() in self.trace.over_layers
             return self.unroll(go)
         while go is not False and self.over.trip != 0:
             if self.rolled(go) or self.peeled and self.empty():
@@ -129,10 +120,13 @@ class Runner:
             if is_runtime_scalar(go):
                 self.peeled += 1
                 return self.peel_in_branch(go)
+            unfilled = [q for q in self.known().places.values() if q.get() is None]
             for _ in range(min(peel, self.most - self.peeled)):
                 if go is not True or self.over.trip == 0:
                     break
                 go = self.peel()
+                if unfilled and all(q.get() is not None for q in unfilled):
+                    break
 
     def begins_as_none(self) -> bool:
         """Whether the first iteration fills a place that is None, or sets one that is not there:
@@ -265,6 +259,7 @@ class Runner:
     def failed(self, e: BaseException, body: BodyTrace) -> bool:
         """Note why the loop is not rolled. After wrong guesses about what grows, that is what has
         stopped the trace before them."""
+        self.layers = body.loop.layers
         if isinstance(e, (NeedsConcrete, Mismatch)):
             self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
             return False
@@ -353,6 +348,13 @@ class Runner:
         )
 
     # ------------------------------------------------------------ not rolled
+    def note(self, ops: int) -> tuple[str, Loc, str]:
+        """What the report says of iterations one after the other, which have so many `ops`."""
+        few, own = (getattr(self.first_stop, q, False) for q in ("few", "own"))
+        alone = len(self.trace.objects.partial) < 2
+        own = own and not (alone and (self.code.names or ops > MOST_WRITTEN_OUT))
+        return in_turn(self.site, self.over.trip, self.why, few or own or self.layers)
+
     def unroll(self, go: Goes) -> None:
         endless = is_runtime_scalar(go) and self.over.trip == ENDLESS
         if is_runtime_scalar(go) and endless and go.loops and not go.data:
@@ -366,11 +368,17 @@ class Runner:
         few = bound if isinstance(bound, int) and 0 < bound <= MOST_UNROLLED else 0
         if (isinstance(self.over.trip, Size) or endless) and not few:
             raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
+        notes, ops = self.trace.frame.notes, self.trace.builder.ops
+        at, made = len(notes), len(ops)
+        self.write_out(go, few)
         if self.over.trip and not self.fills:
-            kind = "written out" if getattr(self.first_stop, "few", False) else "unrolled"
-            self.trace.frame.notes.append((kind, self.site, self.why))
+            notes.insert(at, self.note(len(ops) - made))
+
+    def write_out(self, go: Goes, few: int) -> None:
+        """Iteration by iteration; `few`: at most so many of a `while` on data."""
         if self.over.trip == ENDLESS and not few:
             return self.endless(go)
+        items: Iterator[object]
         if few:
             items = self.at_most(few)
         else:

@@ -398,7 +398,7 @@ def put_item(obj: Any, index: Any, value: object) -> None:
         obj[index] = value
         return
     if is_symint(index):
-        raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops)
+        raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops, own=True)
     kind = kind_of(obj)
     if isinstance(obj, np.ndarray):
         return put_element(trace, obj, index, value)

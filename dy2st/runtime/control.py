@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, KeysView, Sequence, Va
 from typing import Any, TypeGuard
 
 import numpy as np
+from paddle.nn import Layer
 
 from dy2st.branches import endings
 from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
@@ -25,7 +26,7 @@ from dy2st.library.consumers import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated, shown
-from dy2st.loops.iterables import Chained, Product, note_unlike, sequence_of, taken
+from dy2st.loops.iterables import Chained, Product, in_turn, note_unlike, sequence_of, taken
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
@@ -113,7 +114,7 @@ def run_nested(
 
 
 def noted(trace: Trace, items: Any) -> Any:
-    """The items of an iterator of Python; the report says that the loop is unrolled, if they are
+    """The items of an iterator of Python; the report says what becomes of the loop, if they are
     many."""
     iterators = (zip, map, filter, enumerate)
     if not isinstance(items, iterators) and type(items).__module__ != "itertools":
@@ -124,11 +125,21 @@ def noted(trace: Trace, items: Any) -> Any:
 
 
 def counted(trace: Trace, items: Iterable[Any], text: str) -> Iterator[Any]:
-    ops, where = len(trace.builder.ops), trace.where()
-    for k, item in enumerate(items):
-        if k == MOST_UNROLLED and len(trace.builder.ops) > ops:
-            trace.frame.notes.append(("unrolled", where, text))
+    """The items, with a note in the report, which has their number when the loop has ended."""
+    ops, where, notes = len(trace.builder.ops), trace.where(), trace.frame.notes
+    own, at = bool(trace.objects.partial), -1
+    for k, item in enumerate(items, 1):
+        own = own or has_layer(item)
+        if k > MOST_UNROLLED and at < 0 and len(trace.builder.ops) > ops:
+            at = len(notes)
+            notes.append(("", where, ""))
+        if at >= 0:
+            notes[at] = in_turn(where, k, text, own)
         yield item
+
+
+def has_layer(x: object) -> bool:
+    return isinstance(x, Layer) or isinstance(x, tuple) and any(map(has_layer, x))
 
 
 def _python_for(

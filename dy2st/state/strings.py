@@ -106,7 +106,7 @@ def stop(text: Any, what: str) -> NoReturn:
     numbers = [q.value for q in text.parts if type(q) is Shown]
     if all(is_runtime(q) and not q.data for q in numbers):
         loops = frozenset().union(*(q.loops for q in numbers))
-        raise NeedsConcrete(f"a string with {numbers[0]!r} in it is {what}", loops)
+        raise NeedsConcrete(f"a string with {numbers[0]!r} in it is {what}", loops, own=True)
     raise refuse(
         f"a string with a tensor's value in it is {what}.",
         "The value is known only when the program runs.",

@@ -22,7 +22,7 @@ class Loop:
     of the index are constant. `turns`: the iterations at which one of them changes. `limit` is
     (step, most): `step` times the number stays below or at `most`. `calls`: the calls that led to
     it, which are the same in another trace. `fits`: slices up to the index are taken to lie on
-    their axes, while a bound is looked for."""
+    their axes, while a bound is looked for. `layers`: its index picks Layers or parameters."""
 
     name: str
     trip: Dim
@@ -36,6 +36,7 @@ class Loop:
     limit: tuple[int, Dim] | None = None
     calls: object = None
     fits: bool = False
+    layers: bool = False
 
 
 @dataclass(eq=False)

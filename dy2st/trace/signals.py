@@ -29,6 +29,7 @@ class NeedsConcrete(BaseException):
         cut: running so many of the last iterations after the loop settles it.
         subject: what `reason` says something of, where the user's expression is not known.
         few: a loop of the program is possible, but it has so few iterations that it takes longer.
+        own: each iteration has an object of Python's own, so that there are as many as iterations.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class NeedsConcrete(BaseException):
         cut: int = 0,
         subject: str = "",
         few: bool = False,
+        own: bool = False,
     ) -> None:
-        self.reason, self.few = f"{subject} {reason}".lstrip(), few
+        self.reason, self.few, self.own = f"{subject} {reason}".lstrip(), few, own
         super().__init__(self.reason)
         self.loops, self.peel, self.loc = frozenset(loops), int(peel), user_loc()
         self.cut = cut
@@ -80,12 +82,16 @@ class Shares(BaseException):
 class Unroll(BaseException):
     """Loops have taken copies of tensors that are written later: trace again without rolling them.
 
-    calls: for each loop those that led to it. reason: for the report.
+    calls: for each loop those that led to it. reason: for the report. over_layers: those calls
+        that led to loops over Layers.
     """
 
-    def __init__(self, calls: Iterable[object], reason: str) -> None:
+    def __init__(
+        self, calls: Iterable[object], reason: str, over_layers: Iterable[object] = ()
+    ) -> None:
         super().__init__(reason)
         self.calls, self.reason = frozenset(calls), reason
+        self.over_layers = frozenset(over_layers)
 
 
 class AlsoRead(BaseException):

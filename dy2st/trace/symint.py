@@ -120,7 +120,8 @@ def make(dim: Dim, home: Home | None) -> Any:
 
 def _stop(name: str) -> Callable[..., NoReturn]:
     def method(self: SymInt, *args: object) -> NoReturn:
-        raise NeedsConcrete(f"{self!r} is needed as a number ({name})", self.loops)
+        reason, own = f"{self!r} is needed as a number ({name})", name == "hash"
+        raise NeedsConcrete(reason, self.loops, own=own)
 
     return method
 

@@ -59,7 +59,8 @@ class Trace(Conditions):
     loop_facts: what earlier traces of each loop have learned.
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
-    unrolled: the calls that lead to loops that may not be rolled, with the reasons.
+    unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
+        those that lead to loops over Layers.
     endings: errors that data may raise, and how calls end in them.
     trying: how many `try` statements of the user are running.
     checkpoints: what single loops keep for the backward, by their line.
@@ -82,6 +83,7 @@ class Trace(Conditions):
         self.loop_facts: dict[Any, Any] = {}
         self.dynamic: set[tuple[Any, ...]] = set()
         self.unrolled: dict[object, str] = {}
+        self.over_layers: set[object] = set()
         self.endings = Endings()
         self.trying = 0
         self.checkpoints: dict[Loc, str | int] = {}
@@ -306,7 +308,8 @@ class Trace(Conditions):
             if self.is_counted(loop) and loop.frame in self.frames:
                 if loop.frame.learn_update(root):
                     return
-                raise NeedsConcrete("a tensor is written of which the loop takes a copy", [loop])
+                why = "a tensor is written of which the loop takes a copy"
+                raise NeedsConcrete(why, [loop], own=True)
             why = "a tensor that it takes from outside is written in place"
             self.unroll(loop, why, [q for text, q in self.values.frozen.values() if text == reason])
             raise Refused(
@@ -319,7 +322,8 @@ class Trace(Conditions):
     def unroll(self, loop: Loop | None, reason: str, also: Iterable[Loop | None] = ()) -> None:
         """Start again without rolling these loops, if the length of the first one is known."""
         if self.is_counted(loop) and len(self.unrolled) < MOST_UNROLLED:
-            raise Unroll([q.calls for q in (loop, *also) if self.is_counted(q)], reason)
+            loops = [q for q in (loop, *also) if self.is_counted(q)]
+            raise Unroll([q.calls for q in loops], reason, [q.calls for q in loops if q.layers])
 
     @staticmethod
     def is_counted(loop: Loop | None) -> TypeGuard[Loop]:

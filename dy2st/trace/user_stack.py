@@ -66,6 +66,15 @@ def variables() -> Iterator[Collection[object]]:
         frame = frame.f_back
 
 
+def cells_of(f: object, found: dict[int, types.CellType]) -> Collection[types.CellType]:
+    """The variables of enclosing functions that a loop's body uses, if they have a value."""
+    for cell in getattr(f, "__closure__", None) or ():
+        if id(cell) not in found and cell != types.CellType():
+            found[id(cell)] = cell
+            cells_of(cell.cell_contents, found)
+    return found.values()
+
+
 def user_loc() -> Loc:
     """The running line of the user; code without a file, as that of a dataclass, has none."""
     frame = sys._getframe(1)

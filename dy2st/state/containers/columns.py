@@ -94,6 +94,7 @@ def enter(
 ) -> None:
     """The body that is going to be traced stores these attributes, and none of the `places`."""
     assert frame.loop is not None
+    frame.loop.layers |= bool(known)
     for key, column in known.items():
         if any(Attr(q, column.name).key in places for q in column.layers):
             raise Mark(column.name, frame.loop).stop()

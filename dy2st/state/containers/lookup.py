@@ -8,6 +8,7 @@ Other elements are Python's own, and so is the index.
 from __future__ import annotations
 
 import functools
+import math
 import types
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -64,6 +65,10 @@ LISTS = (paddle.nn.LayerList, paddle.nn.Sequential, paddle.nn.ParameterList)
 #: a loop over so few elements is unrolled: an inner one, which makes one body of it, and one over
 #: Layers or parameters, or over a list itself
 MOST_UNROLLED = 8
+#: the layers of a model: so many iterations are translated in a few seconds
+MOST_WRITTEN_OUT = 64
+#: bytes of a tensor that a loop over layers copies, if it writes it
+MOST_COPIED = 1 << 14
 
 
 def is_later(i: object) -> TypeGuard[SymInt | RuntimeScalar]:
@@ -128,7 +133,9 @@ def element(
     at = row(trace, i, len(items), kind)
     inner = trace.frames[trace.frames.index(found.home) + 1 :]
 
-    def pick(table: Table) -> object:
+    def pick(table: Any) -> object:
+        if isinstance(table, LayerTable):
+            note_layers(i.loops)
         return table.item(trace, at, i, inner)
 
     return mapped(pick, found.table)
@@ -225,6 +232,11 @@ def is_short(loop: Loop) -> bool:
     return isinstance(loop.trip, int) and loop.trip <= MOST_UNROLLED
 
 
+def note_layers(loops: frozenset[Loop]) -> None:
+    for loop in loops:
+        loop.layers = True
+
+
 def refuse_few(loops: frozenset[Loop], kind: str) -> None:
     """A short loop over Layers or parameters is unrolled."""
     if loops and all(map(is_short, loops)):
@@ -309,7 +321,7 @@ def table(trace: Trace, items: Sequence[Any], loops: frozenset[Loop]) -> object:
     first = items[0]
     if isinstance(first, tuple):
         if not all(type(q) is type(first) and len(q) == len(first) for q in items):
-            raise NeedsConcrete("picks tuples of different structure", loops, subject="an index")
+            raise unlike("picks tuples of different structure", loops)
         parts = [table(trace, [q[k] for q in items], loops) for k in range(len(first))]
         return regrouped(first, parts)
     if isinstance(first, Tensor) and not hasattr(first, "part_of"):
@@ -319,17 +331,24 @@ def table(trace: Trace, items: Sequence[Any], loops: frozenset[Loop]) -> object:
     return of_numbers(trace, items, loops)
 
 
+def unlike(reason: str, loops: frozenset[Loop]) -> NeedsConcrete:
+    """The elements are Python's own."""
+    return NeedsConcrete(reason, loops, subject="an index", own=True)
+
+
 def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) -> Table:
     if not all(isinstance(q, Tensor) and not hasattr(q, "part_of") for q in items):
-        raise NeedsConcrete("picks tensors or other objects", loops, subject="an index")
+        raise unlike("picks tensors or other objects", loops)
     fakes = [lift(trace, q) for q in items]
     if len({(q._value.type, q.stop_gradient) for q in fakes}) > 1:
-        raise NeedsConcrete("picks tensors of different types", loops, subject="an index")
+        raise unlike("picks tensors of different types", loops)
     if any(isinstance(q, EagerParamBase) for q in items):
+        note_layers(loops)
         refuse_few(loops, "a parameter")
     values = [q._value for q in fakes]
     alone = fakes[0].stop_gradient and len(set(map(trace.root, values))) == len(values)
-    key = tuple(map(id, items)) if alone and all(trace.root(v) is v for v in values) else ()
+    alone = alone and all(trace.root(v) is v for v in values) and is_copied(values[0].type, loops)
+    key = tuple(map(id, items)) if alone else ()
     written = is_updated(loops, key)
     attrs = {"axis": 0} if written else {}
     whole = trace.emit("stack" if written else "tensor_array", values, attrs)
@@ -337,11 +356,20 @@ def of_tensors(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) ->
     return Table(fake, False, values, key, fakes if written else ())
 
 
+def is_copied(t: Type, loops: frozenset[Loop]) -> bool:
+    """Whether a loop that writes such tensors has copies of them: what is large, a cache, costs
+    more to copy in every call than a loop over layers saves."""
+    dims = [d for d in t.shape if isinstance(d, int)]
+    small = len(dims) == t.ndim and math.prod(dims) * t.dtype.bits <= MOST_COPIED * 8
+    return small or any(not isinstance(q.trip, int) or q.trip > MOST_WRITTEN_OUT for q in loops)
+
+
 def of_layers(items: Sequence[object], loops: frozenset[Loop]) -> LayerTable:
+    note_layers(loops)
     refuse_few(loops, "a Layer")
     why = difference(items)
     if why or not loops:
-        raise NeedsConcrete(why or "picks a Layer", loops, subject="an index")
+        raise unlike(why or "picks a Layer", loops)
     return LayerTable(items, merged)
 
 
@@ -363,7 +391,7 @@ def merged(trace: Trace, picked: Picked, name: str, values: list[Any]) -> Any:
 def of_numbers(trace: Trace, items: Sequence[object], loops: frozenset[Loop]) -> Table:
     if not isinstance(items, (range, np.ndarray)):
         if not one_kind(items):
-            raise NeedsConcrete(f"picks {picked(items)}", loops, subject="an index")
+            raise unlike(f"picks {picked(items)}", loops)
         if any(is_symint(q) or is_runtime_scalar(q) for q in items):
             return of_computed(trace, items, loops)
     try:
@@ -389,6 +417,8 @@ def picked(items: Sequence[object]) -> str:
 def kind_in_words(x: object) -> str:
     if isinstance(x, paddle.nn.Layer):
         return "a Layer"
+    if x is None or hasattr(x, "part_of"):
+        return "None" if x is None else "a tensor that gets longer"
     return "a function" if callable(x) else f"a {type(x).__name__}"
 
 

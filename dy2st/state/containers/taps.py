@@ -268,7 +268,7 @@ def stand_in(trace: Trace, x: object, items: Sequence[object]) -> object:
         loops = frozenset(f.loop for f in trace.frames[-1:] if f.loop is not None and not data)
         return RuntimeScalar(trace.new_value(Type(DTYPES[kind])), trace, loops, data)
     if not isinstance(x, Tensor):
-        raise NeedsConcrete(f"picks {picked(items)}", subject="an index")
+        raise NeedsConcrete(f"picks {picked(items)}", subject="an index", own=True)
     fake = lift(trace, x)
     return trace.fake(trace.new_value(fake._value.type), fake.stop_gradient)
 

@@ -188,7 +188,7 @@ def deleted_variable(x):
     return h
 
 
-@program(x="f32[3,4]", unrolled="the keys of a dict follow from the index")
+@program(x="f32[3,4]")
 def comprehensions(x):
     rows = {k: x[k] * 2 for k in range(3) if k != 1}
     table = [[a * b for a in range(2)] for b in range(3)]

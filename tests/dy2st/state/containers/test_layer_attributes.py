@@ -181,7 +181,7 @@ ROLLED = {
     "computed": lambda: Net(Computed),
     "backwards": lambda: Backwards(),
 }
-UNROLLED = {
+WRITTEN_OUT = {
     "shared": lambda: Net(Shared),
     "keeps_its_input": lambda: Net(KeepsInput),
     "on_data": lambda: Net(OnData),
@@ -245,11 +245,11 @@ def test_one_loop_stores_them_where_no_gradient_is_recorded():
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=12)
-@pytest.mark.parametrize("name", UNROLLED)
+@pytest.mark.parametrize("name", WRITTEN_OUT)
 def test_attributes_that_one_list_cannot_hold(name):
     """A loop over Layers that are not alike, as `on_data` leaves them, is not in the report."""
-    kinds = agree(UNROLLED[name], True, changes=False)
-    assert "unrolled" in kinds or not kinds
+    kinds = agree(WRITTEN_OUT[name], True, changes=False)
+    assert "written out" in kinds or not kinds
 
 
 def test_layers_that_are_listed():

@@ -572,7 +572,7 @@ class Cached(nn.Layer):
         return x
 
 
-UNROLLED = (
+WRITTEN_OUT = (
     Dilated, Widths, Kinds, Hooked, Named, Compared, Equal, Keys, Chosen, Kept,
     Updated, Descent, Described, Fallback, Cached,
 )  # fmt: skip
@@ -580,13 +580,13 @@ UNROLLED = (
 
 @pytest.mark.slow
 @pytest.mark.sampled(every=24)
-@pytest.mark.parametrize("kind", UNROLLED)
+@pytest.mark.parametrize("kind", WRITTEN_OUT)
 def test_layers_that_differ_or_are_told_apart(kind):
-    """They are unrolled, and do what eager does."""
+    """They are written out, and do what eager does."""
     with check.default_dtype("float64"):
         paddle.seed(3)
         static = check.parity(kind(), inputs, rtol=1e-9, atol=1e-9)
-    assert "unrolled" in report_of(static, *inputs())
+    assert "written out" in report_of(static, *inputs())
 
 
 @pytest.mark.slow
@@ -616,7 +616,8 @@ REASONS = {
 def test_the_report_says_how_layers_differ(kind):
     with check.default_dtype("float64"):
         static = dy2st.to_static(kind())
-    assert [q.reason for q in dy2st.report(static, *inputs()).loops] == [REASONS[kind]]
+    want = f"{N} iterations: {REASONS[kind]}"
+    assert [q.reason for q in dy2st.report(static, *inputs()).loops] == [want]
 
 
 class Registered(nn.Layer):
@@ -757,4 +758,5 @@ def test_the_report_says_why_many_layers_are_no_loop():
             return x
 
     report = dy2st.report(dy2st.to_static(Stack()), check.data(2, 3, dtype="float32"))
-    assert [q.reason for q in report.loops] == ["its index picks Layers of different classes"]
+    why = "10 iterations: its index picks Layers of different classes"
+    assert [q.reason for q in report.loops] == [why]

@@ -617,4 +617,5 @@ REASONS = {
 def test_the_report_says_which_expression_needs_the_index(f, reason):
     static, x = dy2st.to_static(f), check.data(3, 3, dtype="float32")
     check.same(static(x), f(x), rtol=1e-5)
-    assert [q.reason for q in dy2st.report(static, x).loops] == [reason]
+    reasons = [q.reason.removeprefix("4 iterations: ") for q in dy2st.report(static, x).loops]
+    assert reasons == [reason]
