@@ -1,4 +1,4 @@
-"""Looking at a translated function: its programs, reports and converted Python.
+"""Inspection of a translated function: its programs, reports and converted Python.
 
 These are functions, not attributes, because a Layer that is translated keeps all names of the user.
 """

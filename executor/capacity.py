@@ -1,4 +1,4 @@
-"""Programs with capacities: upper bounds of sizes that nothing but a run finds.
+"""Programs with capacities: bounds of sizes that are known only at run time.
 
 A tensor that a `while True` makes longer lies in a buffer with room for so many iterations. A run
 that needs more stops with `CapacityExceeded`, before it has written anything, and the program

@@ -1,4 +1,4 @@
-"""Calling a compiled program: one table of numbers, one native call.
+"""The executable: the call of a compiled program, with one table of numbers and one native call.
 
 A table and an arena belong to one call at a time; finished calls hand them on, so any number of
 threads may call at once.

@@ -1,4 +1,4 @@
-"""Calls of Python from native code: kernels of foreign ops, which the program runs in its order.
+"""Calls of Python from native code: kernels of foreign ops, in program order.
 
 Before a call the code stores in the table where the operands and the results lie, and the sizes
 that the op asks for. Memory is used again in every iteration and in every call of a program: what

@@ -1,4 +1,4 @@
-"""Ctrl-C in native code: a long loop asks Python, now and then, whether a signal has come.
+"""Ctrl-C in native code: a long loop polls Python for signals.
 
 The table of a call then ends in addresses of functions of Python's own interface, and in room for
 the exception that a signal handler raised; native code returns `INTERRUPTED`, and the exception is

@@ -1,4 +1,4 @@
-"""Poison: memory is overwritten while its content is dead, so that a read of it shows.
+"""Poison: dead memory is overwritten, so that a read of it becomes visible.
 
 With `DY2ST_POISON=1`, or `poison=True`, buffers and outputs are filled with bytes of 0xFF (NaN, or
 -1) before the first launch, and every buffer again behind its last one. Results stay the same.

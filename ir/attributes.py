@@ -1,4 +1,4 @@
-"""The kinds of attributes, by their names: what a text may say for each.
+"""The kinds of attributes by name, and the literals that a text may have for each.
 
 A row's `types` checks how an attribute fits the operands; that it is a number, a size or a pair of
 numbers at all is checked here, so that no row, rewrite or kernel has to.

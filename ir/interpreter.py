@@ -1,4 +1,4 @@
-"""The reference: programs evaluated with NumPy, op by op, with real storage.
+"""The reference interpreter: programs evaluated with NumPy, op by op, with real storage.
 
 Views share memory and writes overwrite it, so a program means the same before and after
 `functionalize`. Slow and simple on purpose. The `count` of a while loop is a size from the end of

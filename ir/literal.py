@@ -1,4 +1,4 @@
-"""Attributes as literals of the text, and back: numbers, strings, sizes, types and containers."""
+"""Printing and parsing of attributes as literals: numbers, strings, sizes, types and containers."""
 
 from __future__ import annotations
 

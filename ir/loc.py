@@ -1,4 +1,4 @@
-"""Places in a user's source, and the one class that formats every error about them.
+"""Source locations, and the class that formats every error about them.
 
 `SourceError` shows what is wrong, the lines around it with a caret, and what to do. Low-level code
 raises plain facts; the boundary that knows the user's line turns them into a `SourceError`.

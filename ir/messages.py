@@ -1,4 +1,4 @@
-"""Messages of errors with values of the program in them.
+"""Error messages that contain values of the program.
 
 In a message each value has an object replacement character in its place; a `Shown` says how it is
 written there: as Python writes a number, or as Paddle writes a tensor.

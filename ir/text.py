@@ -1,4 +1,5 @@
-"""Programs as text and back. The text is the format: it is printed, diffed, saved and parsed.
+"""Printing and parsing of programs. The text is the format: it is printed, diffed, saved and
+parsed.
 
 `parse(str(p))` is equal to `p`: `str` of both is the same.
 """

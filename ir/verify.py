@@ -1,4 +1,4 @@
-"""Checking the rules of the IR: every value is defined once and before its use, types fit.
+"""The verifier: every value is defined once and before its use, and types fit.
 
 A size is known from the inputs, or is the `count` of a while loop and known from there to the end
 of its block, or is the index of a loop and known in its body. The sizes that loops define are

@@ -1,4 +1,5 @@
-"""Tensors whose size data decides, as a buffer and a length: `alive = alive[~done]` in a branch.
+"""Tensors of data-dependent size, padded to a bound and with a length: `alive = alive[~done]` in a
+branch.
 
 Each branch pads its tensor to a bound of both, and hands on the length beside it. Behind the branch
 the tensor is a part of the buffer that is as long as the length says.

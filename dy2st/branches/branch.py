@@ -1,4 +1,4 @@
-"""One branch of a condition on data: traced in a frame of its own, and undone."""
+"""Tracing of one branch of a condition on data, in its own frame; its changes are undone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a branch on data to one `cond`.
+"""Translation of a branch on data to one `cond`.
 
 Both branches are traced, each from the same state and undone afterwards. The state that they leave
 is merged place by place: variables, attributes and items that were stored, elements appended to

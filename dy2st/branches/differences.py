@@ -1,4 +1,4 @@
-"""Why the values of a variable in the two branches of a condition on data cannot be one."""
+"""Errors for variables whose values in the two branches of a condition on data cannot be merged."""
 
 from __future__ import annotations
 

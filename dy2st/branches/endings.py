@@ -1,4 +1,4 @@
-"""Errors that data raises after the function has changed something: how a trace ends in one.
+"""Error exits: traces that end in a data-dependent error, after the function has changed something.
 
 A call that fails writes nothing. What eager has written before such an error is known from a trace
 that ends in it: it runs only the branches that lead there, each under a check that it is taken.

@@ -1,4 +1,5 @@
-"""A number in one branch of a condition on data, a tensor in the other; or an int and a float."""
+"""Merging of a number and a tensor, or an int and a float, that the branches of a condition
+leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers that the branches of a condition on data decide, with the facts that follow from them."""
+"""Merging of numbers after a condition on data, with the path conditions that they imply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unresolved variables: the two branches of a condition on data leave them with different types.
+"""Unresolved variables: those with different types in the two branches of a condition on data.
 
 Only a read is an error: a variable that is dead behind the branch, or that is read only where one
 of the branches ran, does no harm. `if stop: break` is the common case: changes by the rest of the

@@ -1,4 +1,4 @@
-"""Sizes that data decides: `paddle.zeros([int(n)])`, and as many elements as a mask selects.
+"""Data-dependent sizes: `paddle.zeros([int(n)])`, and the number of elements that a mask selects.
 
 A size is a name of the program, found when it runs. The same number twice in one frame is one
 size, so that tensors of that size fit each other without a check.

@@ -1,4 +1,4 @@
-"""In-place writes, and what they mean for autograd.
+"""In-place writes and autograd.
 
 A program follows the storage: what is written through one name is differentiated through every
 other name. Eager Paddle follows the object that was written. Where the two differ the program has

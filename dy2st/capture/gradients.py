@@ -1,4 +1,4 @@
-"""`paddle.grad` in converted code: the pull-back of what the trace has recorded, as further ops.
+"""`paddle.grad` in converted code: the pull-back of the recorded ops, as further ops.
 
 The ops between `inputs` and `outputs` may lie in several frames: those of the program, of loop
 bodies and of branches that are being traced. The gradient is computed in the innermost one. In

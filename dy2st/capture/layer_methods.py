@@ -1,4 +1,4 @@
-"""What replaces methods of Layers, and of other classes of Paddle, while functions are traced."""
+"""Replacements of methods of Layers, and of other classes of Paddle, while functions are traced."""
 
 from __future__ import annotations
 

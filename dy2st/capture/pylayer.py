@@ -1,4 +1,4 @@
-"""Gradients that the user wrote: `paddle.autograd.PyLayer` and tensor hooks.
+"""User-defined gradients: `paddle.autograd.PyLayer` and tensor hooks.
 
 The forward of a PyLayer is traced where it stands, outside of autograd; a `Custom` node hands its
 results on and holds what its backward does (`dy2st.capture.custom`).

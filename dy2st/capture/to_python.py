@@ -1,4 +1,5 @@
-"""`x.numpy()` and `x.tolist()`: elements that are known when the program runs, to Python."""
+"""`x.numpy()` and `x.tolist()`: elements that are known only when the program runs, as Python
+objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The translations of one function: found by a call's arguments, made, bounded in number.
+"""The cache of the translations of one function: lookup by a call's arguments, insertion, eviction.
 
 `Cache.entries` maps what a call is specialised on (`Signature.key`) to entries, newest first. All
 entries together are at most `MOST_PROGRAMS`; the one that was used least recently goes.

@@ -1,4 +1,4 @@
-"""The garbage collector waits during a translation, and while a saved program is loaded.
+"""Pausing of the garbage collector during a translation and while a saved program is loaded.
 
 Both make many objects that stay, so that the collector runs again and again; to go through all
 objects of Paddle once takes as long as a small trace.

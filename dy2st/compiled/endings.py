@@ -1,4 +1,4 @@
-"""Calls that end in an error of the user: what they leave behind.
+"""Error exits of calls: the changes that eager has made before an error of the user.
 
 A program that fails has written nothing. Where eager has changed something before, another program
 is made for the first call that fails there: it ends in the error, which is its result. Where no

@@ -1,4 +1,4 @@
-"""Between Paddle's tensors and a compiled program: one call.
+"""One cache entry: the call of a compiled program with Paddle's tensors.
 
 The call is itself compiled: a generated Python function checks the guards, looks the inputs up,
 binds sizes, collects addresses, allocates outputs, and makes one native call. It answers `MISS`

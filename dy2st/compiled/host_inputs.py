@@ -1,4 +1,4 @@
-"""Host calls that are made before the program runs: their results are inputs.
+"""Hoisted host calls: they are made before the program runs, and their results are inputs.
 
     scan %t < T {                                    scan %t < T {
       %p = foreign(call="host", ...)     becomes       seq %p = %drawn[t]

@@ -1,4 +1,4 @@
-"""Where programs run, and foreign ops when they run: what the executor calls for them.
+"""Devices of programs, and the functions that the executor calls for foreign ops.
 
 A program of the GPU takes tensors by their address, and its work is work of Paddle's current stream
 if one of them lies there. Its results lie where a tensor of the call does: on the GPU, or on the

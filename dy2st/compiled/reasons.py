@@ -1,4 +1,4 @@
-"""Why a function was translated again: what has changed since the other translations were made.
+"""Reasons for recompilation: the changes since the earlier translations of a function.
 
 A `Case` describes the arguments of a call; `Checks` are the guards of a program with the user's
 names for what they read. From both follow the text of `dy2st.explain` and the `RecompileWarning`,

@@ -1,4 +1,5 @@
-"""From a converted tree back to a function: the same globals, cells, defaults, names, file, lines.
+"""Assembly of a function from a converted tree, with the original globals, cells, defaults, names,
+file, lines.
 
 The tree is compiled inside a factory that is never run; its code object is taken out. Generated
 functions then get the name of the user's function they are part of, so tracebacks, pdb and coverage

@@ -1,4 +1,4 @@
-"""Expressions to calls of the runtime, whose interface is described in `convert`."""
+"""Conversion of expressions to calls of the runtime (its interface is in `convert`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Liveness: the names that statements read and set, and the names live or surely bound at each.
+"""Liveness and definite assignment: uses and definitions of statements, names live or bound at
+each.
 
 One recursive function, `Effects.of`, maps a statement, an expression or a list of them to an
 `Effect`: the names it may read before it sets them, and the names it surely sets. Effects compose

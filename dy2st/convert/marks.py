@@ -1,4 +1,5 @@
-"""Marks of the user: functions and modules that are not converted, and what calls of them do."""
+"""The user's marks: functions and modules that are not converted, and the effects of their
+calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower `match` to `if`: a pattern becomes a test of what it looks at, part by part.
+"""Lower `match` to `if`: a pattern becomes a test of its subject, part by part.
 
     match x:                              _subject = RT.subject(x)
         case Op("add", [a, *_]):          if (RT.matches(_subject, "class", Op, 2)

@@ -1,4 +1,4 @@
-"""The syntax tree of a live function, with the lines and columns of its file, and back to text.
+"""The syntax tree of a live function, with the lines and columns of its file, and unparsing.
 
 The whole file is parsed and the function is found in it by its first line. So columns are true
 without dedenting anything, the enclosing class is known (names such as `__x` are mangled here,

@@ -1,4 +1,4 @@
-"""Conversion of statements: one method for each construct; a statement becomes statements."""
+"""Conversion of statements: one method for each construct, which returns a list of statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that appears whole or not at all, whatever stops the process or the machine.
+"""Atomic creation of a file: it appears whole or not at all, whatever stops the process.
 
 It is written without a name where the system can do that (`O_TMPFILE`), so that a process that is
 killed leaves nothing, unless that is in the microseconds in which it takes the place of another

@@ -1,4 +1,4 @@
-"""Complex arrays of a saved program, which has pairs of floats in their place.
+"""Complex arrays of a saved program, which represents them as pairs of floats.
 
 The manifest's entry `complex` gives the numbers of the inputs and outputs that are complex.
 """

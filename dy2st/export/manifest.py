@@ -1,4 +1,4 @@
-"""The file of a saved program.
+"""The file format of a saved program.
 
 The file is a zip: `manifest.json` (inputs and outputs), `program.txt` (the text of the program) and
 `weights.safetensors`. It holds no code and no pickles.

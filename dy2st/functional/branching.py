@@ -1,4 +1,4 @@
-"""`while_loop` and `cond`: a loop and a branch that data decides, of functions."""
+"""`while_loop` and `cond`: a data-dependent loop and branch, given by functions."""
 
 from __future__ import annotations
 

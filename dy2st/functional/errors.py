@@ -1,4 +1,4 @@
-"""Errors of the functions here: of the classes that eager code raises, also in translated code."""
+"""Errors of the functional loops: eager and translated code raise the same classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flex_scan`: a scan with flat arguments, as libraries of spiking networks have it."""
+"""`flex_scan`: a scan with flat arguments, as in libraries of spiking networks."""
 
 from __future__ import annotations
 

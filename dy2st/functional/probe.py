@@ -1,4 +1,4 @@
-"""The types that a body returns, found without running it: it is traced, and the trace is dropped.
+"""Result types of a body without running it: it is traced, and the trace is dropped.
 
 In translated code the body is traced in a frame that no program gets. In eager code a translation
 is begun, and stopped when the body has been traced; both take back what the body changes.

@@ -1,4 +1,4 @@
-"""`output_templates`: the types of one step's outputs, as the user gives them."""
+"""`output_templates`: the types of one step's outputs, given by the user."""
 
 from __future__ import annotations
 

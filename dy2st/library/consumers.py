@@ -1,4 +1,4 @@
-"""Builtins that run through an iterable: sum, any, all, min, max, sorted, list, tuple.
+"""Builtins that consume an iterable: sum, any, all, min, max, sorted, list, tuple.
 
 Over something that can be one loop they are one loop; a generator expression that is written as
 their argument is such a loop itself, and `any` and `all` end it as soon as the answer is known.

@@ -1,4 +1,4 @@
-"""The filters of warnings, inside of `with warnings.catch_warnings()`.
+"""Warning filters inside of `with warnings.catch_warnings()`.
 
 They hold while the function is traced, as Paddle may warn then, and are set again around each
 warning of the program (`dy2st.capture.foreign.host`).

@@ -1,4 +1,4 @@
-"""Iterators of `itertools` over what can be one loop: `for` runs over them in one loop, too."""
+"""Iterators of `itertools` over rollable iterables: a `for` over them is rolled, too."""
 
 from __future__ import annotations
 

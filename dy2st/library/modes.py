@@ -1,4 +1,5 @@
-"""`Layer.train()`, `Layer.eval()`, `rnn.flatten_parameters()`, hooks in converted code; training.
+"""`Layer.train()`, `Layer.eval()`, `rnn.flatten_parameters()`, hooks in converted code; training
+mode.
 
 The mode of a Layer is an attribute like any other: the trace stores it in every Layer below, and a
 cached call repeats the stores. Which Layers there are is guarded.

@@ -1,4 +1,4 @@
-"""Builtins on numbers that meet tensors and numbers of the program: int, float, bool, round, math.
+"""Builtins on tensors and runtime scalars: int, float, bool, round, math.
 
 `int(t)` of a tensor gives a `RuntimeScalar`: a Python number that is known when the program runs.
 """

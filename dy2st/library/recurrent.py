@@ -1,4 +1,4 @@
-"""Python code of Paddle that is converted like user code, so that its loops become loops.
+"""Python code of Paddle that is converted like user code, so that its loops can be rolled.
 
 Paddle's functions are called as they are. Those in `REWRITTEN` are not: a function here takes
 Paddle's place, or Paddle's own source is converted (an entry that maps to itself).

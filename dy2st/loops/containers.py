@@ -1,4 +1,4 @@
-"""Containers as variables of a loop: those that every iteration makes anew.
+"""Containers as loop variables: those that every iteration creates.
 
 A container that the body changes in place stays one object, and its places are carried. A variable
 that the body binds to a new container of the same structure is carried by the elements.

@@ -1,4 +1,4 @@
-"""Carried tensors with a length: growth in some iterations only, and sizes that data decides.
+"""Padded buffers: carried tensors with a length, for conditional growth and data-dependent sizes.
 
     for t in range(n):
         if keep(t):

@@ -1,4 +1,4 @@
-"""Variables of a loop that are a number or a tensor, or an int or a float, depending on data.
+"""Loop variables that are tagged unions: a number or a tensor, or an int or a float.
 
     total = 0.0
     for row in x:

@@ -1,5 +1,5 @@
-"""Which places of a loop grow by `concat`: learned from the ops of a trace, or guessed after one
-that failed.
+"""Detection of places of a loop that grow by `concat`: from the ops of a trace, or guessed after a
+failed one.
 
 The first trace has tensors of the size of the first iteration, and may fail because of that. So a
 failed trace guesses that what it has joined with something grows; where the next trace shows that

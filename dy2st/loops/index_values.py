@@ -1,4 +1,4 @@
-"""Values of the body that follow from the loop's index alone, for all iterations at once.
+"""Values that depend on the loop's index only, computed for all iterations at once.
 
 for t in range(n):
     if t % 10 == 0:

@@ -1,4 +1,4 @@
-"""In which iteration a value of a loop's body first requires a gradient.
+"""The first iteration in which a value of a loop's body requires a gradient.
 
 A tensor that is carried may get one from a parameter in the first iteration, another one from that
 tensor in the second. This follows from the ops of one trace, so that the next one knows all places.

@@ -1,4 +1,4 @@
-"""From the places of a traced loop body to the ports of a `scan`.
+"""Construction of the ports of a `scan` from the places of a traced loop body.
 
 A place with equal types before and after the body is a carry, a variable that the body sets first
 is a `last`, a list that grew is a stack. Any other change is a Mismatch: the loop is peeled or

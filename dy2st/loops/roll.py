@@ -1,4 +1,4 @@
-"""From a Python loop to one `scan` or one `while`.
+"""Rolling of a Python loop into one `scan` or one `while`.
 
 The body is traced once, with a symbolic index and a placeholder in every place that the loop
 rebinds. Then each place is compared with its value before: equal types give carries, a difference

@@ -1,4 +1,4 @@
-"""The leaves of an output plan that are lists which loops have filled, and elements of them."""
+"""Leaves of an output plan for lists that loops have filled, and for their elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lists of a result that loops have filled: which tensors their elements are.
+"""Identity of the elements of lists that loops have filled, in results.
 
 A list whose elements the results show once is rows of stacked tensors, new ones for each call. What
 other lists and results show of it, they take from the list that a call has made: an

@@ -1,4 +1,4 @@
-"""The leaves of an output plan: what a call gives back, and where each part of it comes from.
+"""The leaves of an output plan: the parts of a call's results, and the source of each.
 
 A result is a tree of tuples, lists, dicts and constants with these leaves. A leaf knows the inputs
 that it shows (`inputs`), makes its object for one call (`fill`), and says what stands for it in a

@@ -1,4 +1,4 @@
-"""Filling the results of one call: real tensors in the leaves of the pytrees of an `OutputPlan`.
+"""Building the results of one call: the trees of an `OutputPlan`, with real tensors as leaves.
 
 New tensors wrap the program's outputs, inputs come back as the caller's objects, and views are
 replayed by Paddle's own view calls.

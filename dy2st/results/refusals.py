@@ -1,4 +1,4 @@
-"""Results that no program can give back."""
+"""Errors for results that no program can return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Results that are views: the chain of views from a storage to a result, replayed.
+"""Replay of the chain of views from a storage to a result that is a view.
 
 Paddle's own view calls make the view on the real tensor, so it shares memory exactly as in eager.
 """

@@ -1,4 +1,4 @@
-"""Containers from outside that a trace changes (`dy2st.trace.undo.KINDS`).
+"""Writes of a trace to containers from outside (`dy2st.trace.undo.KINDS`).
 
 The contents before a change are guarded, and a cached call puts the contents at the end in place. A
 list that is appended to and never read needs no guard: the new elements wait in a list of the

@@ -1,4 +1,4 @@
-"""Effects: what a call of code that is not converted may do, in one table.
+"""The table of effects of calls of code that is not converted.
 
 The keys are dotted names: of modules, classes, functions and methods. The longest name that fits a
 function decides, so a module has one line and its exceptions have lines of their own. Functions of

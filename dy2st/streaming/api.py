@@ -1,4 +1,4 @@
-"""`dy2st.stream`: a function on whole sequences as a program of chunks."""
+"""`dy2st.stream`: the public entry of streaming."""
 
 from __future__ import annotations
 

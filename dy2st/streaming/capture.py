@@ -1,4 +1,4 @@
-"""From a function on whole sequences to the program of one chunk.
+"""Capture of a function on whole sequences, and its transformation to the program of one chunk.
 
 The function is traced for a sequence of `stream_units` units of `frames` frames. A chunk is one
 unit, or any number of them if its length stays open.

@@ -1,4 +1,4 @@
-"""Comparing a streaming program with the function on the whole sequence."""
+"""Comparison of a streaming program with the function on the whole sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A streaming program: called with the next chunk, it returns the frames that it can.
+"""Streaming programs: called with the next chunk, they return the frames that are complete.
 
 It needs no Paddle. The buffers of the program are its whole state; they are written in place.
 """

@@ -1,4 +1,4 @@
-"""The parts of a trace's state: one record for each subject, all written by the trace's owners."""
+"""The state of a trace: one record for each subject."""
 
 from __future__ import annotations
 

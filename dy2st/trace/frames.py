@@ -1,4 +1,4 @@
-"""The parts of a trace: frames of ops, the loops around them, and real tensors as inputs."""
+"""Frames of ops, the loops around them, and real tensors as inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors with one element as Python numbers and as sizes of the program."""
+"""`item()`: tensors with one element as Python numbers and as sizes of the program."""
 
 from __future__ import annotations
 

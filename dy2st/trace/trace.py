@@ -1,4 +1,4 @@
-"""The record of one run: frames of ops, inputs by identity, ports on first use.
+"""The trace: the record of one run, with frames of ops, inputs by identity, ports on first use.
 
 Values denote storages: an in-place call emits `copy_` into the same value, and later reads of that
 value see the new contents (`ir.passes.functionalize` makes this explicit). A value from an outer

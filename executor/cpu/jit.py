@@ -1,4 +1,4 @@
-"""From LLVM text to a function that Python can call.
+"""Compilation of LLVM text to a function that Python can call.
 
 A function that an earlier program has is not compiled again while that program is alive, or the
 function is among the last `KEPT`: kernels learn sizes and strides when they are called, so programs

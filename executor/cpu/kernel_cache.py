@@ -1,4 +1,4 @@
-"""Kernels that have been written before: launches that differ in their addresses only have one.
+"""The cache of emitted kernels: launches that differ in addresses only share one.
 
 A kernel is text. What it says depends on the target and on the launch: its kind, its numbers and
 expressions, and for each view its element type, shape and strides, and whether it is the same as

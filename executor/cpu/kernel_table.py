@@ -1,4 +1,4 @@
-"""Which kernel a launch gets: kernels are registered for a kind of launch, with a condition.
+"""Kernel selection: kernels are registered for a kind of launch, with a condition.
 
     @kernel_for(Gemm, when=few_rows)
     def strip(target: Target, module: Module, g: Gemm) -> Call: ...

@@ -1,4 +1,4 @@
-"""The CPU's form of a program: right matrices in panels, and memory for scratch.
+"""Legalization for the CPU: right matrices are packed into panels, and scratch is allocated.
 
 The right matrix of a product that stays the same in a loop is packed once, before the outermost
 such loop; where that loop is inside of a branch, only if the branch runs. All other products pack

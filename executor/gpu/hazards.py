@@ -1,4 +1,4 @@
-"""Which memory a launch touches, and whether two touches need a barrier between them.
+"""Hazards: the memory accesses of launches, and whether two accesses need a barrier between them.
 
 Places are compared as ranges of bytes that are polynomials over sizes and symbols. Where two
 launches touch the same elements, each by the thread that they belong to, the order of that thread

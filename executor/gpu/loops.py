@@ -1,4 +1,4 @@
-"""Loops whose product comes last, such as those of the gradients of recurrent cells.
+"""Loop rotation: loops whose product comes last, as in the gradients of recurrent cells.
 
     loop i < T                        P(0)
       P(i)    elementwise             loop i < T - 1

@@ -1,4 +1,4 @@
-"""NVRTC by ctypes: CUDA C++ text to machine code.
+"""NVRTC by ctypes: compilation of CUDA C++ text.
 
 `DY2ST_NVRTC_LIBRARY` names the library; else that of a package is taken (`pip install
 nvidia-cuda-nvrtc-cu12`), or the system's.

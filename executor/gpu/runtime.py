@@ -1,4 +1,4 @@
-"""A compiled program on the GPU: one graph of its kernels, and the calls of it.
+"""The runtime of a compiled program on the GPU: its CUDA graph, and its calls.
 
 A call copies the table to the device, launches the graph (several, with products of a library
 between them), and copies the table back if that tells

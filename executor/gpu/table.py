@@ -1,4 +1,4 @@
-"""The table of a program in device memory: words of 64 bits that all of its kernels are given.
+"""The table of a program in device memory: 64-bit words that are the argument of all kernels.
 
 Failures come first, then the words of `executor.executable.Table` up to the counts of loops, then
 values for the message of a failure, then cells: numbers that one kernel finds for a later one. Last

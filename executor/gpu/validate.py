@@ -1,4 +1,4 @@
-"""The proof of a schedule before it runs.
+"""Verification of a schedule before it runs.
 
 No wait stays unsatisfied: all blocks that a barrier counts are resident at once, and each of them
 comes by it, because tests are read by all threads alike. Every read comes after its write, and no

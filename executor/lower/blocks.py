@@ -1,4 +1,4 @@
-"""A block becomes launches: its values get their destinations, then its nodes are lowered."""
+"""Lowering of blocks: destinations of values are chosen, then nodes are lowered to launches."""
 
 from __future__ import annotations
 

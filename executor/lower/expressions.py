@@ -1,5 +1,5 @@
-"""Elementwise work as scalar expressions. Work that differs in its operands only has the same
-objects, so that what depends on an expression alone is found once."""
+"""Lowering of elementwise ops to scalar expressions. Those that differ in operands only share one
+expression object, so that facts about expressions are computed once."""
 
 from __future__ import annotations
 

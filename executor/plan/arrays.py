@@ -1,4 +1,4 @@
-"""Arrays of tensors that are read at an index only: they are addresses, no element is copied."""
+"""Tensor arrays that are only read at an index: arrays of addresses, without copies of elements."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Sizes that a program finds while it runs: the trip counts of its `while` loops, and the indices
-of loops in their bodies.
+"""Sizes that are known only when a program runs: the trip counts of its `while` loops, and the
+indices of loops in their bodies.
 
 The count of a loop names a size from the loop to the end of its block. Until then only its range
 says how much memory a value of such a size may take; the same holds for its index.

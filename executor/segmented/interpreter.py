@@ -1,4 +1,4 @@
-"""The interpreter of programs that native code cannot run in one piece: step by step."""
+"""The interpreter of segmented programs, step by step."""
 
 from __future__ import annotations
 

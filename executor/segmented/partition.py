@@ -1,4 +1,4 @@
-"""Programs that native code cannot run in one piece, cut into steps.
+"""Partitioning of programs that native code cannot run in one piece into native segments.
 
 What stops native code is a value whose size nothing bounds, such as what a `while True` collects.
 Every op list is cut into maximal runs of native ops, each compiled

@@ -1,4 +1,4 @@
-"""Integers of a block as polynomials of sizes and of the indices of the loops around.
+"""Induction variables: integers as polynomials of sizes and of the indices of enclosing loops.
 
 Expressions are made of full, size, add, subtract, multiply, neg and scale on one number; what const
 ports bring in is followed outwards. A carry that iterations move by a number is an induction

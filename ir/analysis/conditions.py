@@ -1,4 +1,4 @@
-"""Conditions on named sizes that the types of a program rest on.
+"""Conditions on named sizes that the types of a program assume.
 
 A row infers types from what it assumes about named sizes (`ir.opdef.assume`). Each condition
 follows from the program's `requires`, or it is checked when the program runs: one on the sizes of a

@@ -1,4 +1,4 @@
-"""How large the numbers of a program can get: compiled code counts in 64 bits.
+"""Overflow analysis: bounds of sizes and offsets, which compiled code computes in 64 bits.
 
 An extent is a dim in which every term counts as positive and every named size is at least 1: if it
 is below `LARGEST`, so is every element count, stride, offset and distance that the code computes.

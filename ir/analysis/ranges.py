@@ -1,4 +1,4 @@
-"""Ranges: the interval in which a number of the program provably stays.
+"""Value range analysis: intervals that provably contain the numbers of a program.
 
 Names have ranges: the index of a loop in its body, the count of a `while` loop behind it. The ends
 of a range may contain older names, so that those of an inner loop follow the index of an outer one.

@@ -1,4 +1,4 @@
-"""Recurrences: the states of a loop whose steps could be taken in any grouping.
+"""Recurrences: states of a loop whose steps are associative.
 
 A state is one if it goes on with an associative function of itself, element by element, and of
 values that do not depend on it: then all steps are a scan of log T rounds on a machine that has the

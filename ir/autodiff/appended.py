@@ -1,4 +1,4 @@
-"""Buffers that a loop only appends to: the backward pass reads their final values.
+"""Append-only buffers of loops: the backward pass reads their final values.
 
     scan %t < T {
       carry %b = %b0 then %b2 last %bT

@@ -1,4 +1,4 @@
-"""Checkpoints: loops that keep their state every k iterations.
+"""Checkpointing (rematerialization) of loops: the state is kept every k iterations.
 
     scan %t < 7 {              scan %s < 2 {
       carry %h ...               carry %h ...         a checkpoint

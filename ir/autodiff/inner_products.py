@@ -1,4 +1,4 @@
-"""Products that an inner loop collects for sums of the outer one leave the inner loop.
+"""Products that an inner loop stacks for sums of the outer loop are hoisted out of it.
 
     body                                             body
       scan %l < N {                                    scan %l < N {

@@ -1,4 +1,4 @@
-"""The joint program: forward ops, and behind them the ops that compute gradients.
+"""The joint graph: the forward ops, followed by the ops that compute gradients.
 
 Blocks are walked backwards; every node adds the gradients of its operands to those that are there.
 What is emitted reads forward values as if it stood in their block. For a loop or a branch it does

@@ -1,4 +1,4 @@
-"""Sums over the iterations of a backward loop are taken after it, as one product.
+"""Deferred sums: accumulations in a backward loop become one reduction or product after it.
 
     carry %dw = %0 then %n last %dwT               seq   %h  = %hs[T - 1 - r]
     body                                           stack %gs = %g axis 0

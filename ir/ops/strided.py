@@ -1,4 +1,4 @@
-"""Views by strides: diagonals, inputs that share memory with others, and overlapping windows.
+"""Views by strides: diagonals, inputs that share memory, and overlapping windows.
 
 Element (i, j, ...) of `strided` is `x[offset + i * strides[0] + j * strides[1] + ...]`; `x` has one
 axis. `unfold` has the windows of an axis side by side. Places may overlap: their gradients add up.

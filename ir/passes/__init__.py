@@ -1,4 +1,4 @@
-"""The pipeline: what happens to a captured program, in order, with a reason per entry.
+"""The pass pipeline: the passes over a captured program, in order, with a reason for each.
 
 A pass is a function Program -> Program. A contributor adds one function and one line here.
 `DUMP=<pass>` (or `all`) in the environment prints the program after that pass to stderr;

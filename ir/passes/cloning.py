@@ -1,4 +1,4 @@
-"""Copies of ops with values, and sizes of loops, of their own."""
+"""Cloning of ops, with fresh values and sizes of loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Composite rows become smaller ops: what is left is primitive.
+"""Expansion of composite rows to primitive ops.
 
     %y = softmax(%x)   =>   max, subtract, exp, sum, divide
 

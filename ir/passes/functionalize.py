@@ -1,4 +1,4 @@
-"""In-place writes become values: afterwards no op writes, and `Program.writes` says what goes back.
+"""Functionalization: in-place writes become values; `Program.writes` lists the write-backs.
 
 An interpreter that keeps, for every storage, the value that holds its contents now, and for every
 old value how it views its storage (`ir.analysis.alias`). Reading a view whose storage has been

@@ -1,4 +1,4 @@
-"""Elementwise ops of one shape that feed each other become one kernel.
+"""Fusion of elementwise ops of one shape that feed each other into one kernel.
 
 Greedy, within a block: an op joins the groups that produce its operands, and the two parts of a
 complex number are one group. A group has one shape,

@@ -1,4 +1,4 @@
-"""Short branches become selections: both are computed, and `where` takes what the test says.
+"""If-conversion: both sides of a short branch are computed, and `where` selects by the test.
 
     cond %p {                                    %a = tanh(%x)
       const %x1 = %x                             %y = where(%p, %a, %x)

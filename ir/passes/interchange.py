@@ -1,4 +1,4 @@
-"""A loop over steps of a loop over layers becomes a loop over layers of a loop over steps.
+"""Loop interchange: a loop over steps of a loop over layers is turned inside out.
 
     scan %t < T {                                    scan %l < L {
       const %ws = %w                                   seq   %wl = %w[l]

@@ -1,4 +1,4 @@
-"""Which tensor a value is, where data or the end of a loop chooses: selectors beside values.
+"""Provenance: selectors beside values that are one of several tensors, by data or a loop's end.
 
 A branch or a loop returns one of several tensors. The choice is visible to a caller that holds
 one of them under another name: eager Paddle returns that tensor, not a copy. `Provenance`

@@ -1,4 +1,4 @@
-"""Rewrites of single ops, by op name: each is exact to the last bit and says so with an example.
+"""Peephole rewrites of single ops, by op name, each exact to the last bit and with an example.
 
 A rule gets the block and the op, its operands already simplified, and returns the value that
 stands for the result, or None. Not exact, hence not here: `x + 0` and `scale(x, scale=1, bias=0)`

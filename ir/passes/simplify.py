@@ -1,4 +1,4 @@
-"""Smaller programs: rules on single ops, common subexpressions, constant branches, dead code.
+"""Simplification: peephole rules, common subexpressions, constant branches, dead code.
 
 The rules (`ir.passes.rules`) are exact to the last bit. A result computed twice in one block is
 computed once; effects are never merged. Nothing moves into or out of a loop or a branch, but a

@@ -1,4 +1,4 @@
-"""Branches become smaller: constant tests, joins that choose nothing, ports that nobody reads."""
+"""Simplification of branches: constant tests, trivial joins, unused ports."""
 
 from __future__ import annotations
 

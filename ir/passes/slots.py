@@ -1,4 +1,4 @@
-"""Outputs that are the storage of an input after its last write become the slot of that input.
+"""Slots: outputs that are an input's storage after its last write.
 
     %x1 = stored(%s, into="x")                  write %x = %s
     return %x1                          =>      return slot %x

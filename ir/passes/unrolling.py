@@ -1,4 +1,4 @@
-"""A loop that is marked to be unrolled does several of its steps in one iteration.
+"""Unrolling of loops that are marked for it: several steps in one iteration.
 
     scan %t < 7 unroll 3 {                       scan %t < 2 {
       seq   %xt = %x[t]                            seq   %x0 = %x[3*t]

@@ -1,4 +1,4 @@
-"""Floats of 16 bits, as bits in an i16, from and to f32: for targets without instructions for it.
+"""Conversions between 16-bit floats, as bits in an i16, and f32, for targets without instructions.
 
 In the scalar language. Numbers are rounded to the nearest, ties to even; a NaN stays one.
 

@@ -1,4 +1,4 @@
-"""From a program of a whole sequence to one that takes the sequence chunk by chunk."""
+"""Transformation of a program of a whole sequence into one that takes it chunk by chunk."""
 
 from ir.streaming.bands import banded
 from ir.streaming.facts import QUANTUM, Length, Stream

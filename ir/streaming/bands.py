@@ -1,4 +1,4 @@
-"""Attention with a band mask, as products within windows of frames.
+"""Band attention: attention with a band mask as products within windows of frames.
 
 A tensor [.., T, T] of queries and keys whose mask hides all keys but those up to `back` frames
 before and `ahead` behind a query becomes [.., T, K], the K = back + 1 + ahead frames around each:

@@ -1,4 +1,4 @@
-"""Chunks of values: their positions, frames before them, and the state that these are kept in.
+"""Chunks of values: their positions, and the state that keeps the frames before them.
 
 `Chunks` is what the rules emit with. State and positions belong to the outermost block: a rule that
 needs them inside of a loop raises `NeedsUnrolling`, and the loop is taken apart if it can be.

@@ -1,4 +1,4 @@
-"""Rules of ops that make tensors as long as the sequence, and rows of tables for its frames."""
+"""Rules of creation ops whose length is that of the sequence, and of table rows for its frames."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of ops, and what rows say of themselves.
+"""The table of streaming rules, and the default rules that follow from rows.
 
 A rule takes the op and its operands as chunks and returns a chunk for each result. Rows that work
 element by element, reductions over other axes and views whose axes merely follow the stream need

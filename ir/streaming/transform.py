@@ -1,4 +1,4 @@
-"""A program of a whole sequence becomes one that takes it chunk by chunk.
+"""The streaming transformation: a traversal that emits the program of one chunk.
 
 `stream` walks the program once. Every value becomes a chunk and what is known of it
 (`ir.streaming.facts`); rules (`ir.streaming.rules`) emit what stands for an op. Afterwards no node

@@ -1,4 +1,4 @@
-"""Adapters of activations, of entries made of several rows, and of those with numbers."""
+"""Adapters of activations, of composites, and of entries with numbers as operands."""
 
 from __future__ import annotations
 

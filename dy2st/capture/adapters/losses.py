@@ -1,4 +1,4 @@
-"""Adapters of losses, with the values at their ends and the gradients of Paddle's kernels."""
+"""Adapters of losses, with the boundary values and gradients of Paddle's kernels."""
 
 from __future__ import annotations
 

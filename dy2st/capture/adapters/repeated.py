@@ -1,4 +1,4 @@
-"""Adapters of what repeats elements, and of overlapping windows of a signal."""
+"""Adapters of calls that repeat elements, and of overlapping windows of a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`next` of an iterator that was there before the call: a host call, which acts on every call.
+"""`next` of an iterator from outside: a host call, made again on every call.
 
 What it gives is learned from a copy, which takes nothing out of the iterator itself. A copy is made
 of iterators of Python's own types only, whose elements are numbers of one kind.

@@ -1,4 +1,4 @@
-"""Lists that a loop fills and reads at places that only the program knows.
+"""Buffers of lists that a loop fills and reads at indices known only at run time.
 
     ys = [x]                                 buf = [x, 0, 0, ...]     as long as ys is in the end
     for t in range(n):                       for t in range(n):

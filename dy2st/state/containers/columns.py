@@ -1,4 +1,4 @@
-"""Attributes that a loop over Layers stores: one list for those of all Layers.
+"""Attributes of Layers that a loop over the Layers stores: one list for all Layers.
 
     for layer in self.layers:              vs = [layer.v for layer in self.layers]
         layer.v = 0.9 * layer.v + x        for l in range(n):

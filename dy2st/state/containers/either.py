@@ -1,4 +1,4 @@
-"""Values of which data decides whether they are a Python number or a tensor, an int or a float.
+"""Tagged unions: values that are a number or a tensor, or an int or a float, depending on data.
 
     total = 0.0
     if x.sum() > 0:

@@ -1,4 +1,4 @@
-"""Lists of fixed length whose elements a loop stores one after the other, at its index.
+"""Lists of fixed length whose elements a loop stores in order, at its index.
 
     ys = [None] * n                     hs = [h0] + [None] * n
     for t in range(n):                  for t in range(n):

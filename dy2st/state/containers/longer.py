@@ -1,5 +1,5 @@
-"""Containers that the body of a loop replaces: lists and tuples by longer ones, and containers that
-it changes in place before.
+"""Containers that a loop's body rebinds: lists and tuples to longer ones, and containers that it
+has changed in place before.
 
     out = ()
     for row in x:

@@ -1,4 +1,4 @@
-"""Elements of a sequence at an index that only the program knows: `sigmas[t]`, `frames[order[t]]`.
+"""Elements of a sequence at an index known only at run time: `sigmas[t]`, `frames[order[t]]`.
 
 Numbers become a constant tensor, tensors of one type an array of tensors in front of the loop,
 tuples are taken part by part; the element is a row. One Layer stands for Layers of one structure.

@@ -1,4 +1,4 @@
-"""Dicts, lists and plain objects as elements of a list that a loop fills.
+"""Records: dicts, lists and plain objects as elements of a list that a loop fills.
 
 Every iteration makes a new container, and the loop stacks what is in it: in the run of the list, a
 `Record` stands for it. A read of an element rebuilds a container that is read-only. In eager Paddle

@@ -1,4 +1,4 @@
-"""Lists that were full before a loop, and out of which each iteration takes elements.
+"""Lists from before a loop from which every iteration pops elements.
 
     for x in xs:
         skips.append(x)

@@ -1,4 +1,4 @@
-"""Elements that a loop reads of a list from outside while it may append to it.
+"""List recurrences: a loop reads elements of a list from outside to which it may append.
 
     ys = [x0, x1]
     for t in range(2, n):

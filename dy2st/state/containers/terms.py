@@ -1,4 +1,4 @@
-"""The guards of a trace by key, and which of them it reads after a host call."""
+"""Guard expressions by key, and the keys that a trace reads after a host call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors, one for each iteration of a loop, that the loop writes in place: buffers of Layers.
+"""Buffers of Layers that a loop over the Layers writes in place, one in each iteration.
 
 They are stacked in front of the loop, which writes rows, and get the rows behind it
 (`dy2st.state.containers.lookup.Table`).

@@ -1,4 +1,4 @@
-"""Convolutions as products of matrices, of which the right one is never there as a whole.
+"""Convolutions as implicit GEMM: the im2col matrix is packed panel by panel, never as a whole.
 
 The weights are the left matrix, [filters, channels * taps], and a panel of the right one holds what
 some consecutive results read (`executor.cpu.kernels.im2col`). The sum over channels and taps is

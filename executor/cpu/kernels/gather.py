@@ -1,4 +1,4 @@
-"""Gathers: rows picked by indices that are checked one by one."""
+"""Gather of rows by indices, which are checked one by one."""
 
 from __future__ import annotations
 

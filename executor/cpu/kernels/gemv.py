@@ -1,5 +1,5 @@
-"""Products with one to three rows, which read the right matrix once and as it lies in memory, and
-products of several operands with the same one, summed up over all places."""
+"""GEMV: products with one to three rows, which read the unpacked right matrix once; and dot
+products of several operands with the same one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Packing of what a panel of a convolution reads: one row for each tap of each channel.
+"""Im2col packing of a panel of a convolution: one row for each tap of each channel.
 
 The columns of a panel are consecutive results. Results of one line of one image form a *run*: what
 they read of a channel are pixels at equal distances. A vector takes the pixels of every run that it

@@ -1,5 +1,5 @@
-"""Running sums along rows, in the order of the elements: a vector has one element of each of
-several rows, which square blocks are turned around for."""
+"""Cumulative sums along rows, in the order of the elements: a vector has one element of each of
+several rows, by transposing square blocks."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Elements in order along an axis: their numbers move in the memory of the result, as
-`ir.ops.reduce` says."""
+"""Sorting and selection along an axis: the indices are permuted in the memory of the result, as
+`ir.ops.reduce` defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tensors in the memory of the GPU: what calls take and give without a copy.
+"""Device arrays: tensors in GPU memory that calls take and return without a copy.
 
 Arrays of other libraries are taken by `__cuda_array_interface__` or DLPack, and given by the same.
 """

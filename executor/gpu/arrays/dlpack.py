@@ -1,4 +1,4 @@
-"""DLPack by ctypes: tensors of other libraries as addresses, and the other way round."""
+"""DLPack by ctypes: import and export of tensors of other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Large products of matrices outside of loops, which cuBLASLt takes where it is installed.
+"""Large matrix products outside of loops by cuBLASLt, where it is installed.
 
 A product is work of the call's stream between two graphs of kernels: its operands lie where the
 table of the call says, which no captured node could know. What a failed call has computed there is

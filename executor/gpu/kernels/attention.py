@@ -1,5 +1,5 @@
-"""Attention of few queries: rows of products, what is done along each row, and its product with a
-matrix.
+"""Attention of few queries as one kernel: scores, row reductions such as softmax, and the product
+with the values.
 
 A block has a query at a time and all of its row, in shared memory where it fits, so that a step of
 a decoder reads keys and values once, and the blocks do not wait for each other in between. What

@@ -1,5 +1,5 @@
-"""Products of few rows with a large matrix, such as a layer at a batch of one: a block has some
-columns, and its threads share the terms.
+"""Skinny GEMM: products of few rows with a large matrix, such as a layer at batch size one. A block
+has some columns, and its threads share the terms.
 
 The matrix is read once. Neighbouring threads have neighbouring columns, or neighbouring terms where
 those lie next to each other.

@@ -1,4 +1,4 @@
-"""Products by tensor cores, where less than the precision of float32 has been asked for.
+"""Tensor core products, where less than the precision of float32 is requested.
 
 A warp multiplies tiles of 16 x `depth` and `depth` x 8 elements. Their layout over its lanes is
 that of `mma.sync`: a lane has words of rows `lane / 4` and of elements from `lane % 4` on, and of

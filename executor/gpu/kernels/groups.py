@@ -1,5 +1,5 @@
-"""Launches that become one: runs of them in a program and in its loops and branches, and products
-of one state in a loop."""
+"""Launch fusion: runs of launches in a program, its loops and branches, and products of one state
+in a loop, become one launch."""
 
 from __future__ import annotations
 

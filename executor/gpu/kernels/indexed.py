@@ -1,5 +1,5 @@
-"""Gathers and scatters: elements at places that tensors of indices give. Elements in order along an
-axis: a thread moves the numbers of a row in the memory of the result, as `ir.ops.reduce` says."""
+"""Gather and scatter by index tensors. Sorting along an axis: a thread permutes the indices of a
+row in the memory of the result, as `ir.ops.reduce` defines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sums of many terms that have few tiles, in parts: the gradients of weights and of filters.
+"""Split-K: products with many terms and few tiles, such as gradients of weights, summed in parts.
 
 A block takes some of the terms of a tile, and a reduction adds what the blocks of a tile have.
 """

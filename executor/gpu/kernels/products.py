@@ -1,5 +1,5 @@
-"""Products of matrices, convolutions and Fourier transforms: a thread for each result, which sums
-in the compute type."""
+"""Direct matrix products, convolutions and Fourier transforms: one thread for each result, which
+sums in the compute type."""
 
 from __future__ import annotations
 

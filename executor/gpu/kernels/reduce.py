@@ -1,5 +1,5 @@
-"""Reductions: a thread for each result, or a block where a result takes many elements that lie next
-to each other."""
+"""Reductions: a thread for each result, or a block where a result has many contiguous
+elements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax, norms and what is like them: reductions of rows and elementwise launches between them.
+"""Fused row kernels (softmax, norms): reductions of rows and elementwise launches between them.
 
 A block has a row at a time, each thread some of its elements in registers; what the launches hand
 on to each other within a row does not touch memory.

@@ -1,4 +1,4 @@
-"""Attention of fewer queries than multiprocessors, and many keys: blocks share the keys of a query.
+"""Split-KV attention: few queries with many keys, where blocks share the keys of a query.
 
 Each has a part of the keys, its own largest score, and the sums of the powers of how far its scores
 are below that; one more launch gives these parts their weights and merges them. The powers are as

@@ -1,5 +1,5 @@
-"""Large products of matrices, sums of products over several axes, and convolutions as such: a block
-for each tile of the result.
+"""Tiled matrix products, contractions and implicit-GEMM convolutions: a block for each tile of the
+result.
 
 The block keeps a slice of both operands in shared memory, a thread 4 x 4 sums in registers. They
 are the sums of `products`, in the same order.

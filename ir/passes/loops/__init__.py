@@ -1,1 +1,1 @@
-"""Passes over loops: ports, and work that leaves them."""
+"""Passes over loops: ports, invariant code motion, batching, fission, fusion."""

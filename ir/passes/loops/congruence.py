@@ -1,4 +1,4 @@
-"""Equal values of a loop's body, equal states included.
+"""Congruence (value numbering) in a loop's body, through its carries.
 
 Two values are equal in every iteration if the same op computes them from equal operands; two
 states, if they begin with the same value and go on with equal ones. The states of a cycle depend

@@ -1,4 +1,4 @@
-"""A loop is cut in two where a product with weights reads a state that does not depend on it.
+"""Loop fission where a product with weights reads a state that does not depend on it.
 
     scan %t < T {                                    scan %t < T {
       carry %h = %h0 then %h2                          carry %h = %h0 then %h2

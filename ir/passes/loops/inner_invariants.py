@@ -1,4 +1,4 @@
-"""Work of an inner loop that is the same in every iteration of the outer one leaves both.
+"""Code motion out of two loops: work of an inner loop that is invariant in the outer one.
 
     scan %t < T {                                    scan %l < N {
       ...                                              seq   %w = %ws[l]

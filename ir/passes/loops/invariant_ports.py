@@ -1,4 +1,4 @@
-"""Ports that say the same in every iteration, and results that need no iteration.
+"""Ports with the same value in every iteration, and results that need no iteration.
 
 For programs that have been split into forward and backward: what a loop reads instead of a
 sequence may be a tensor that the caller overwrites.

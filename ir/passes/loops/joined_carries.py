@@ -1,4 +1,4 @@
-"""States that a loop carries one by one, but reads and makes as one tensor, are one carry.
+"""Merging of carries that the body concatenates, and of which it slices the next values.
 
     carry %a = %a0 then %a2                          carry %s = %s0 then %s2
     carry %b = %b0 then %b2                          body

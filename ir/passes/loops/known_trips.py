@@ -1,4 +1,4 @@
-"""A `while` loop that counts to a number runs a known number of times.
+"""Trip counts of `while` loops that count to a number.
 
     while %t as n1 {                                scan %t < 10 {
       go    %yes then %p                              carry %h = %h0 then %h2

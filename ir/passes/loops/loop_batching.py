@@ -1,4 +1,4 @@
-"""Work on sequences leaves loops: it is done for all iterations at once.
+"""Loop batching: ops on sequences are hoisted and computed for all iterations at once.
 
 Ops that read only slices of tensors known before the loop run before it, ops whose results are
 only collected run after it. The prize is a matmul: T small ones become one large one. Elementwise

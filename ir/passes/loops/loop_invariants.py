@@ -1,4 +1,4 @@
-"""Work that is the same in every iteration leaves its loop.
+"""Loop-invariant code motion.
 
 What may raise, or never end, leaves a loop only if its first iteration surely reaches it, and
 never leaves a while loop or a branch.

@@ -1,4 +1,4 @@
-"""Ports that carry nothing new disappear: unused ones, duplicates, carries that never change.
+"""Removal of redundant ports: unused ones, duplicates, carries that never change.
 The joins and operands of branches are ports, too (`ir.passes.simplify_cond`).
 
 `drop_unused_ports` first replaces ports by simpler ones, then removes what nobody reads

@@ -1,4 +1,4 @@
-"""Reads and writes at the loop index become seq and stack ports, or have a known address.
+"""Slices at the loop index become seq and stack ports, or reads and writes at a known address.
 
 `dynamic_index` by the index becomes a seq port, `set_dynamic_index` a stack port.
 

@@ -1,4 +1,4 @@
-"""One op for all iterations: an op of a loop's body, on tensors that hold every iteration.
+"""Batching rules: an op of a loop's body on tensors that hold all iterations.
 
 A `Batched` value has the loop's iterations along one `axis`. `batch` computes an op on batched and
 invariant operands outside of the loop, or says None where the op has no such form.

@@ -1,4 +1,4 @@
-"""Calls with complex numbers, made of the rows of real ones."""
+"""Adapters of calls with complex numbers, by rows of real numbers."""
 
 from dy2st.capture.adapters.complex import arithmetic, fourier, functions, moves, products
 from dy2st.capture.adapters.complex.table import COMPLEX, takes_complex

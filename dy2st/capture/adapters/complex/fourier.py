@@ -1,4 +1,4 @@
-"""Fourier transforms: the row `fourier` for lengths of small factors, else products with matrices.
+"""Fourier transforms: the row `fourier` for smooth lengths, else products with DFT matrices.
 
 One sequence alone, and a length with another prime factor, is transformed by products, which loops
 can join to larger ones. A length n = a * b is then a transform of length a of each of the b

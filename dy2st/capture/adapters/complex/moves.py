@@ -1,4 +1,4 @@
-"""Entries that make complex tensors, and those that move elements of any type."""
+"""Adapters of entries that create complex tensors or move elements of any type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapters of calls with complex numbers, and what they share.
+"""The table of adapters of calls with complex numbers, and their helpers.
 
 A complex tensor is recorded with a complex element type, which rows that move elements take. All
 else is made of real operations on its parts: `planes` and `pairs` are views, `joined` makes a

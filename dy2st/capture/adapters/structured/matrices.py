@@ -1,4 +1,4 @@
-"""Matrices with known zeros, diagonals, and products by blocks or by components."""
+"""Adapters of structured matrices (identity, diagonals), Kronecker and cross products."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Adapters of images of another size, of pixels at places that data gives, of blocks of pixels, and
-of volumes."""
+"""Adapters of image resizing, grid sampling, pixel blocks and volumes."""
 
 from dy2st.capture.adapters.vision import blocks, interpolation, sampling, volumes
 

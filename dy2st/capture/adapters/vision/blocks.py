@@ -1,4 +1,4 @@
-"""Blocks of pixels: windows as columns and back, pixels as channels and back, shifts in time."""
+"""Blocks of pixels: unfold and fold, pixel shuffle and unshuffle, temporal shift."""
 
 from __future__ import annotations
 

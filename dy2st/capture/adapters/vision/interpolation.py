@@ -1,4 +1,4 @@
-"""Images of another size, one axis after the other: each pixel of the result is a sum of pixels at
+"""Image resizing, one axis after the other: each pixel of the result is a sum of pixels at
 known places, its taps, times weights. Paddle's kernels find places and weights each in its own
 precision, so they are asked for them: by images with one pixel that is not zero.
 """

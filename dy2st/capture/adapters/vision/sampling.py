@@ -1,4 +1,4 @@
-"""Pixels at places that data gives, between pixels or beyond the edges."""
+"""Grid sampling: pixels at data-dependent positions, between pixels or beyond the edges."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Convolutions and pooling of volumes, `[N, C, D, H, W]`, as those of planes.
+"""Convolutions and pooling of volumes, `[N, C, D, H, W]`, by those of planes.
 
 The taps along the depth become channels: the frames that one result sees lie side by side, and a
 convolution of planes sums them up. Pooling goes over the planes first, and over the depth then.

@@ -1,5 +1,5 @@
-"""The family scan_persistent with its cell: a loop's product with a matrix that stays the same, and
-the elementwise launch that takes it, as one.
+"""Recurrent cells of the family scan_persistent: a loop's product with an invariant matrix, fused
+with the elementwise launch that uses it.
 
 The columns that make one unit of the state (the gates of a cell) belong to one warp, and so what
 the product makes stays in registers. As a state that the product reads is written by other blocks,

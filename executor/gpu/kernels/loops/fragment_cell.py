@@ -1,4 +1,4 @@
-"""Cells by tensor cores: `cell`, where less than the precision of float32 has been asked for."""
+"""Recurrent cells by tensor cores, where less than the precision of float32 is requested."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops whose lanes are linear recurrences: an iteration as expressions of what it reads.
+"""Matching of loops whose lanes are linear recurrences.
 
 `ir.analysis.recurrences` finds such states among the ops of a loop, for the report; here they are
 found in its launches, which are what a kernel is made of.

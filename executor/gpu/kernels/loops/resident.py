@@ -1,4 +1,4 @@
-"""The family scan_persistent: products of what a loop carries with a matrix that stays the same.
+"""The family scan_persistent: products of a carry with an invariant matrix that stays in registers.
 
 A matrix that no iteration changes is loaded once, before the loop, into registers: a warp has some
 columns of it, and its lanes share the rows. In each iteration a warp reads the rows of the other

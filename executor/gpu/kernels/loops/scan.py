@@ -1,4 +1,4 @@
-"""The family scan_elem: a loop of elementwise launches whose lanes never meet.
+"""The family scan_elem: a loop of elementwise launches with independent lanes.
 
 Each thread runs all iterations for one element after the other. What the loop carries stays in
 registers from the first iteration to the last; tensors that it reads step by step are loaded
