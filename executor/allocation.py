@@ -22,11 +22,11 @@ class Block(Protocol):
 
 
 class Memory(Protocol):
-    """Where a backend's code reads and writes."""
+    """The memory that a backend's code reads and writes."""
 
     @property
     def alignment(self) -> int:
-        """Of a block and of every buffer in it, in bytes; a power of two."""
+        """The alignment of a block and of every buffer in it, in bytes; a power of two."""
         ...
 
     @property

@@ -86,7 +86,7 @@ class GrowingExecutable:
         self._loops = {s.count: str(s.trip) for s in loops if str(s.trip) in self.capacities}
 
     def __call__(self, *arrays: Any, make: Make | None = None) -> list[Any]:
-        """As `Executable.__call__`."""
+        """See `Executable.__call__`."""
         return call_with_arrays(self, arrays, make)
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
@@ -97,7 +97,7 @@ class GrowingExecutable:
     def run(
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
     ) -> Found | None:
-        """As `Executable.run`."""
+        """See `Executable.run`."""
         first = self._first
         capacities = dict(first)
         with nullcontext() if self.replay is None else self.replay.call():

@@ -33,8 +33,8 @@ from ir.uses import dim_names, walk
 
 @dataclass(frozen=True)
 class Table:
-    """Where the i64 entries of a call's table begin: named sizes, addresses of the inputs, of the
-    outputs and of the arena, then room for the counts of the outermost loops, which the code
+    """The offsets of the i64 entries in a call's table: named sizes, addresses of the inputs, of
+    the outputs and of the arena, then room for the counts of the outermost loops, which the code
     stores, for what `interrupt` says, for the values in the message of an error (a number, or the
     address, dims and strides of a tensor with axes), and for calls of Python: the address of a
     function, and what a call takes."""
@@ -68,7 +68,7 @@ class Native(Protocol):
 
     @property
     def report(self) -> str:
-        """How it runs, for people to read; empty if there is nothing to say."""
+        """A readable description of the execution; may be empty."""
         ...
 
 
@@ -154,7 +154,8 @@ class Executable:
         return self.native.report
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
-        """How many elements each output needs memory for; None is for `Interpreted` only."""
+        """Return the number of elements to allocate for each output; None for `Interpreted`
+        only."""
         named = dict(zip(self.sizes, sizes))
         self._need(tuple(sizes))
         return [None if d is None else max(0, evaluate_dim(d, named)) for d in self._bounds]

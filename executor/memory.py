@@ -88,7 +88,7 @@ def memory_of(b: Buffer) -> Iterator[Buffer]:
 
 
 def whole(buffer: Buffer, t: Type) -> View:
-    """All of a buffer, row-major."""
+    """Return a row-major view of a whole buffer."""
     return View(buffer, t.dtype, 0, t.shape, contiguous(t.shape))
 
 

@@ -151,7 +151,7 @@ class Strided:
         return self.lying(self.offset, shape, (*self.strides[:axis], 0, *self.strides[axis:]))
 
     def strided(self: S, shape: Sequence[Dim], strides: Sequence[Dim], offset: Dim) -> S:
-        """Of something with one axis: other dims, with strides in its elements."""
+        """Replace one axis by other dims, with strides in its elements."""
         (unit,) = self.strides
         return self.lying(
             self.offset + unit * offset, tuple(shape), tuple(unit * s for s in strides)
@@ -194,7 +194,7 @@ class StridedLayout(Strided):
 
 
 def row_major(shape: Sequence[Dim]) -> StridedLayout:
-    """Of a whole storage."""
+    """Return the layout of a whole storage."""
     return StridedLayout(0, tuple(shape), contiguous(shape))
 
 

@@ -74,7 +74,7 @@ def _checked(f: Any, text: str) -> Any:
 
 
 def read_mark(text: str, at: int, mark: str) -> int | None:
-    """Where a punctuation mark ends, or None if it is not what comes next."""
+    """Return the end of a punctuation mark; None if the text does not continue with it."""
     m = _TOKEN.match(text, at)
     return m.end() if m and m["mark"] == mark else None
 

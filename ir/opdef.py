@@ -52,7 +52,8 @@ def _refuse(b: Any, base: Any, new: Any, *at: Any, **attrs: Any) -> Any:
 
 @dataclass(frozen=True)
 class ViewRule:
-    """How a view op shows the elements of its first operand. `at` are its other operands: indices.
+    """The view semantics of an op: the elements of its first operand that it shows. `at` are its
+    other operands: indices.
 
     layout: `layout(x, *at, **attrs)` is the layout of the result, from that of the operand
         (`ir.layout`); None where the result may be a copy, which `copies` says can be.

@@ -156,7 +156,7 @@ class Scan:
 
     @property
     def length(self) -> Dim:
-        """How many iterations it runs: the length of what it stacks."""
+        """The number of iterations, which is the length of its stacks."""
         return Size.named(self.count) if self.count else self.trip
 
     def new_stack(self, v: Value) -> Stack:

@@ -116,7 +116,7 @@ class Block(Builder):
         return not self.indices().isdisjoint(dim_names(tuple(op.attrs.values())))
 
     def resolve(self, v: Value) -> tuple[Block, Value]:
-        """Where `v` comes from when const ports are followed outwards."""
+        """Follow const ports outwards from `v`; return the block and the value."""
         block, at = self, v
         while block.outer is not None and block.node is not None:
             port = next((p for p in consts(block.node) if p.inner is at), None)
@@ -147,7 +147,7 @@ MOST_ROUNDS = 20
 
 
 def rewrite_all(program: Program, visit: Visit) -> Program:
-    """As `rewrite`, again until `visit` keeps every node."""
+    """Apply `rewrite` until `visit` keeps every node."""
     changed = True
 
     def noted(b: Block, node: Node) -> Sequence[Value] | None:

@@ -33,7 +33,7 @@ def entering(node: Node) -> tuple[Const | Seq, ...]:
 
 
 def walk(ops: Iterable[Node]) -> Iterator[Node]:
-    """All nodes, each before those inside of it."""
+    """Yield all nodes in preorder."""
     for node in ops:
         yield node
         if not isinstance(node, Op):
@@ -46,7 +46,7 @@ def has_loops(program: Program) -> bool:
 
 
 def uses(ops: Iterable[Node], needed: Iterable[Value] = ()) -> Counter[Value]:
-    """How often each value is read by a block; bodies read only through their ports."""
+    """Count the uses of each value in a block; bodies read only through their ports."""
     count = Counter(needed)
     for node in ops:
         count.update(node.operands)
@@ -85,7 +85,7 @@ def counts(ops: Iterable[Node]) -> Iterator[str]:
 
 
 def loop_sizes(ops: Iterable[Node]) -> Iterator[str]:
-    """All sizes that loops among `ops` and inside of them define: counts, and indices in bodies."""
+    """Yield all sizes that loops in `ops`, at any depth, define: counts, and indices in bodies."""
     for n in walk(ops):
         if isinstance(n, Scan):
             yield from (name for name in (n.count, n.size) if name)

@@ -153,7 +153,7 @@ class _Program:
         return f
 
     def _entries(self, lowered: Lowered) -> None:
-        """Where the table has what."""
+        """Number the entries of the table."""
         program, table = lowered.program, Table.of(lowered.program)
         self.sizes = {name: k for k, name in enumerate(program.sizes)}
         buffers = (*lowered.inputs, *lowered.outputs)
@@ -271,7 +271,7 @@ class _Program:
         return self.f.at(self.f.at(arena, offset, "i8"), self.number(v.offset), kind)
 
     def base(self, b: Buffer) -> str:
-        """Where an input, an output, a slot or the arena begins."""
+        """Return the address of an input, an output, a slot or the arena."""
         bases = self.now.bases
         if b not in bases:
             with self.entry() as f:
@@ -445,7 +445,7 @@ STRUCTURE: dict[type, Callable[[_Program, Any], None]] = {
 
 
 def weight(launches: Sequence[Launch]) -> int:
-    """How many launches there are, those inside of others included."""
+    """Count launches, nested ones included."""
     return len(launches) + sum(weight(b) for x in launches for b in blocks(x))
 
 
@@ -455,7 +455,8 @@ def is_seldom(launches: Sequence[Launch]) -> bool:
 
 
 def made(launches: Sequence[Launch]) -> float:
-    """How many short launches are made at most; a loop whose length is a size may be endless."""
+    """Return a bound of the number of short launches that run; infinite for a loop whose length is
+    a size."""
     total: float = len(launches)
     for x in launches:
         inside = sum(map(made, blocks(x)))

@@ -152,7 +152,7 @@ def _compiler() -> tuple[str, ...]:
 
 
 def _emitted(module: llvm.ModuleRef, machine: llvm.TargetMachine) -> bytes:
-    """As `machine.emit_object(module)`, without the lock by which llvmlite runs one function of
+    """Like `machine.emit_object(module)`, without the lock by which llvmlite runs one function of
     LLVM at a time: LLVM asks for a machine and a context that no other thread uses."""
     with ffi.OutputString() as error:
         emit = _unlocked("LLVMPY_TargetMachineEmitToMemory")

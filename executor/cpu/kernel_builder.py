@@ -19,7 +19,7 @@ from ir.types import Dim, DType
 
 @dataclass(frozen=True)
 class Place:
-    """How a kernel accesses one operand: `stride` of the innermost dim is 0, 1, 2 or a name."""
+    """The access of a kernel to one operand: `stride` of the innermost dim is 0, 1, 2 or a name."""
 
     pointer: str
     dtype: DType
@@ -97,7 +97,8 @@ def _memory_suffix(v: Lanes, dtype: DType) -> str:
 
 
 def _every_second(v: Lanes, p: Place, index: Int) -> str:
-    """Of two vectors that end at the last lane's element: memory may end there, too."""
+    """Load every second element by two vectors that end at the last lane's element, where memory
+    may end."""
     f, t, w = v.f, v.type(p.dtype, True), v.width
     first = f.mul(index, 2)
     low, high = (f.load(t, p.at(f, f.add(first, k)), p.dtype.size) for k in (0, w - 1))
@@ -136,7 +137,7 @@ def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
 
 
 def _store_every_second(v: Lanes, p: Place, index: Int, value: str) -> None:
-    """As two vectors of which every second lane is stored."""
+    """Store every second element by two masked vectors."""
     f, t, w = v.f, v.type(p.dtype, True), v.width
     first, bits = f.mul(index, 2), f"<{w} x i1>"
     mask = "<" + ", ".join(f"i1 {1 - k % 2}" for k in range(w)) + ">"
@@ -149,12 +150,12 @@ def _store_every_second(v: Lanes, p: Place, index: Int, value: str) -> None:
 
 
 def read(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
-    """As `load`, in the compute type."""
+    """Like `load`, in the compute type."""
     return v.cast(load(v, p, index, mask), p.dtype, p.dtype.compute)
 
 
 def write(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
-    """As `store`, of a value in the compute type."""
+    """Like `store`, for a value in the compute type."""
     store(v, p, index, v.cast(value, p.dtype.compute, p.dtype), mask)
 
 

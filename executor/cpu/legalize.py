@@ -299,7 +299,7 @@ FORMS: dict[type[Launch], Callable[[_Legalizer, Any], None]] = {
 
 
 def parts(dtype: DType, w: View) -> tuple[int, int]:
-    """How many channels and lines of taps of a convolution are summed up at a time."""
+    """Return the numbers of channels and of lines of taps that are summed at a time."""
     filters, channels, lines, taps = w.shape[1:]
     longest = depth(dtype, filters)
     if not isinstance(taps, int):

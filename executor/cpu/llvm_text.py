@@ -208,13 +208,13 @@ class Function:
 
     @contextmanager
     def leaving(self, test: str, code: Int) -> Iterator[None]:
-        """As `leave_when`; the body runs before."""
+        """Like `leave_when`; the body runs before."""
         with self._bail(test):
             yield
             self.do(f"ret i64 {code}")
 
     def leave_with(self, test: str, code: Int, value: Int) -> None:
-        """As `leave_when`, with `value` above the `CODE_BITS` of the code."""
+        """Like `leave_when`, with `value` above the `CODE_BITS` of the code."""
         with self._bail(test):
             high = self.op(f"shl i64 {value}, {CODE_BITS}")
             self.do(f"ret i64 {self.op(f'or i64 {high}, {code}')}")
@@ -263,7 +263,7 @@ class Source:
 
 
 def declaration(text: str) -> str:
-    """Of the function that `text` defines."""
+    """Return the declaration of the function that `text` defines."""
     head = text[: text.index(") ") + 1].replace("define dso_local", "declare", 1)
     return re.sub(r" %\w+(?=[,)])", "", head)
 
@@ -291,14 +291,14 @@ class Module:
         return self.add(f.text(result))
 
     def add(self, text: str) -> str:
-        """As `define`, of a text that calls nothing but what is declared or defined here."""
+        """Like `define`, for a text that only calls functions declared or defined here."""
         name = "f." + blake2b(text.encode(), digest_size=12).hexdigest()
         named = text.replace("@?(", f"@{name}(", 1).replace("@?.", f"@{name}.")
         self.functions.setdefault(name, named)
         return name
 
     def helper(self, make: Callable[..., Function], *arguments: Hashable) -> str:
-        """As `define`, of what `make(*arguments)` writes, which returns 0; it is written once."""
+        """Like `define`, for the function that `make(*arguments)` writes once, which returns 0."""
         name, alone = _alone(make, *arguments)
         self.include(alone)
         return name

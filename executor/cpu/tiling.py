@@ -67,7 +67,7 @@ class _Access:
 
     @cached_property
     def bytes(self) -> int:
-        """Of one index of the axis."""
+        """The bytes of one index of the axis."""
         pairs = enumerate(zip(self.view.shape, self.view.strides))
         dims = (d for a, (d, s) in pairs if a != self.axis and s != 0)
         return self.view.dtype.size * _number(product(dims))
@@ -387,7 +387,7 @@ def _nothing(m: _Member) -> Iterator[Launch]:
 
 
 def _part_of(v: View, axis: int, b: Buffer, length: int, width: int, count: int) -> View:
-    """As many indices of a view as `count`, in memory that has room for `width`."""
+    """Return `count` indices of a view, in memory that has room for `width`."""
     step = _number(v.strides[axis])
     strides = tuple(s if _number(s) <= step else _number(s) // length * width for s in v.strides)
     shape = (*v.shape[:axis], count, *v.shape[axis + 1 :])

@@ -102,7 +102,7 @@ class Gpu:
 
 
 def precision() -> str:
-    """Of products of float32 where nothing else is asked for."""
+    """The default precision of products of float32."""
     variable = "DY2ST_MATMUL_PRECISION"
     return precision_of(os.environ.get(variable) or "float32", variable) or "float32"
 

@@ -190,7 +190,7 @@ class _Stage:
         return self.bases[b]
 
     def slot(self, first: Buffer) -> str:
-        """Where a slot begins; it is known by its first buffer."""
+        """Return the address of a slot, which is known by its first buffer."""
         if first not in self.bases:
             at, unit = str(self.program.layout.fixed), self.program.layout.alignment
             place = self.at_entry("u8*", f"{self.start_of(ARENA)} + {at}")
@@ -296,7 +296,7 @@ class _Stage:
 
     @contextmanager
     def stops(self, test: str) -> Iterator[None]:
-        """All threads find this failure, and stop."""
+        """Emit the exit of all threads where `test` holds; the body runs before."""
         self.emit("g.order++;")
         with self.braces(f"if ({test})"):
             yield

@@ -130,7 +130,7 @@ class Driver:
         return PinnedBlock(self, pointer.value or 0)
 
     def resident(self, function: ctypes.c_void_p, threads: int, shared: int) -> int:
-        """How many blocks of a kernel run together."""
+        """Return the number of blocks of a kernel that run together."""
         count = Int()
         given = function, Int(threads), Size(shared)
         self.call("cuOccupancyMaxActiveBlocksPerMultiprocessor", ctypes.byref(count), *given)

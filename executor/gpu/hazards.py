@@ -50,7 +50,7 @@ class Geometry:
 
     @property
     def span(self) -> Dim | None:
-        """How many bytes there are from the first one to the last."""
+        """The number of bytes from the first one to the last."""
         if 0 in self.dims or not all(map(is_natural, self.strides)):
             return None
         return sum(((d - 1) * s * self.size for d, s in zip(self.dims, self.strides)), self.size)

@@ -198,7 +198,7 @@ class Kernel:
 
     # ------------------------------------------------------------ elements
     def load(self, pointer: str, dtype: DType, at: Int) -> str:
-        """As a value in a register."""
+        """Load an element as a value in a register."""
         return self.loaded(f"{pointer}[{at}]", dtype)
 
     def loaded(self, element: str, dtype: DType) -> str:
@@ -214,12 +214,12 @@ class Kernel:
         self.emit(f"{pointer}[{at}] = {value};")
 
     def read(self, pointer: str, dtype: DType, at: Int) -> str:
-        """As `load`, in the compute type."""
+        """Like `load`, in the compute type."""
         x = self.load(pointer, dtype, at)
         return self.expressions().cast(x, dtype, dtype.compute)
 
     def write(self, pointer: str, dtype: DType, at: Int, value: str) -> None:
-        """As `store`, of a value in the compute type."""
+        """Like `store`, for a value in the compute type."""
         self.store(pointer, at, self.expressions().cast(value, dtype.compute, dtype))
 
     def evaluate(self, roots: Sequence[Scalar], inputs: Sequence[str], error: int = 0) -> list[str]:

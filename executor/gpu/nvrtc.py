@@ -103,7 +103,7 @@ def first_of(paths: Iterable[str]) -> Compiler | None:
 
 
 def installed() -> Iterator[str]:
-    """Where NVRTC may be: in a package, or the system's."""
+    """Yield the paths where NVRTC may be: in a package, or the system's."""
     for folder in sys.path:
         for pattern in PACKAGES:
             yield from sorted(glob.glob(os.path.join(folder, pattern)), reverse=True)
@@ -112,7 +112,7 @@ def installed() -> Iterator[str]:
 
 # ---------------------------------------------------------------- of the cache
 def machine_code(text: str, architecture: str) -> bytes:
-    """As `Compiler.compile`; text that has been compiled before is not compiled again."""
+    """Like `Compiler.compile`, with a cache of compiled texts."""
     made = compiler()
     key = (text, architecture, made.version, *OPTIONS)
     return code_cache.machine_code(key, lambda: made.compile(text, architecture))

@@ -286,7 +286,8 @@ class Native:
             at, address = at + count, address + 8 * count
 
     def _brought(self, run: Run, address: int, size: int, lie: Sequence[int]) -> int:
-        """Where the first element of a tensor is in memory of the host that has all of them."""
+        """Return the host address of a tensor's first element, after copying the tensor to the
+        host."""
         reach = [(d - 1) * s for d, s in zip(lie, lie[len(lie) // 2 :])]
         low = sum(r for r in reach if r < 0) * size
         high = (sum(r for r in reach if r > 0) + 1) * size

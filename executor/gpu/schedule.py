@@ -345,7 +345,7 @@ class _Planner:
         return load_kernel(found), product_kernel(found), found.registers
 
     def stage(self, number: int, group: Sequence[Launch], device: Device) -> Stage:
-        """All blocks run together if one waits for others."""
+        """Make a stage; it is cooperative if its blocks wait for each other."""
         kernels = [self.kernels[id(x)] for x in every(group)]
         self.blocks = _blocks(kernels, device, device.resident)
         body, _ = self.block(group, frozenset())

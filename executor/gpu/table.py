@@ -27,7 +27,7 @@ LINE = 16
 
 
 def shown(call: Table) -> int:
-    """Where the values for a message are."""
+    """The offset of the values for a message."""
     return CALL + call.asks
 
 
@@ -37,7 +37,7 @@ def first_cell(call: Table) -> int:
 
 @dataclass(frozen=True)
 class DeviceTable:
-    """Where the words of one program are; `cells` by the name of a symbol."""
+    """The offsets of the words of one program; `cells` by the name of a symbol."""
 
     call: Table
     cells: Mapping[str, int]

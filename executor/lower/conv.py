@@ -78,7 +78,8 @@ def _in_lines(v: View) -> bool:
 
 
 def _result(low: Lowerer, op: Op) -> View:
-    """Where an image has few results, those of all images lie side by side."""
+    """Return the view for the results; where an image has few, those of all images lie side by
+    side."""
     v = op.result
     n, o, h, w = v.type.shape
     final = low.final(v)

@@ -44,7 +44,7 @@ class Inputs:
         return found
 
     def key(self, v: Value) -> Hashable:
-        """Of what `scalar(v)` is."""
+        """Return a key of the result of `scalar(v)`."""
         if v in self.constants:
             s = self.constants[v]
             return repr(s.value), s.dtype, v.type.dtype

@@ -251,7 +251,7 @@ def _packed(low: Lowerer, x: View) -> View:
 
 
 def parts_of_join(op: Op, out: View) -> list[View]:
-    """Where the operands of a `concat` or `stack` lie in its result."""
+    """Return the views of the operands of a `concat` or `stack` in its result."""
     axis = op.attrs.get("axis", 0) % out.ndim
     if op.name != "concat":
         return [out.index(axis, n) for n in range(len(op.operands))]

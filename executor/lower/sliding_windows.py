@@ -117,8 +117,8 @@ class Frame:
         return self.room, [copy(self._met(plane), self.inside(self.room))]
 
     def cleared(self, plane: View) -> tuple[View, list[Launch]]:
-        """Where windows add to the plane, and launches that fill it with zeros; also the pixels
-        that no window meets."""
+        """Return the plane to which windows add, and launches that fill it with zeros; also the
+        pixels that no window meets."""
         if self.room is None:
             return plane, [fill(plane, 0.0)]
         return self.room, [fill(plane, 0.0), fill(self.room, 0.0)]

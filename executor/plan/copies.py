@@ -29,7 +29,7 @@ def line(loc: Loc) -> str:
 
 
 def kept_apart(b: Block, v: Value, wanted: Value, inside: Inside) -> str:
-    """Why the storage of `v` does not come to hold `wanted`, which `b` asked for in vain."""
+    """Return the reason why the storage of `v` does not hold `wanted`, as `b` requested."""
     if wanted not in b.made:
         return "it gets the value of another tensor as it is"
     end = chain_end(b, v, wanted)
@@ -60,13 +60,13 @@ def _through(node: Scan | Cond, v: Value, wanted: Value, inside: Inside) -> str:
 
 
 def kept_apart_in(scan: Scan, carried: Value, inside: Inside) -> str:
-    """Why the body of a loop does not update a carry in place."""
+    """Return the reason why a loop's body does not update a carry in place."""
     (port,) = (p for p in scan.carries if p.inner is carried)
     return kept_apart(body(scan, inside), carried, port.next, inside)
 
 
 def read_later(b: Block, v: Value) -> str:
-    """Why `v` keeps its storage although a successor could use it."""
+    """Return the reason why `v` keeps its storage although a successor could use it."""
     used = b.last.get(b.of(v), -1)
     if used >= len(b.nodes):
         return "its old value is needed to the end"

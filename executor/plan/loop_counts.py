@@ -40,7 +40,7 @@ def is_long(s: Scan, capacities: Collection[str]) -> bool:
 
 
 def _work(nodes: Iterable[Node]) -> int:
-    """How many elements nodes read and make, where a size that is a name counts as 1."""
+    """Count the elements that nodes read and make; a named size counts as 1."""
     total = 0
     for n in nodes:
         inside = sum(_work(ops) for ops, _ in blocks(n))
@@ -54,8 +54,9 @@ def _work(nodes: Iterable[Node]) -> int:
 
 
 def ranges_of(trip: Dim, around: Ranges) -> tuple[Range, Range]:
-    """Of the index of a loop in its body, and of its count behind it; `around`: those that are
-    known in front of it. No largest number where so many iterations are none in particular."""
+    """Return the ranges of a loop's index in its body and of its count behind it; `around`: those
+    that are known in front of it. No largest number where so many iterations are none in
+    particular."""
     most = natural_bound(trip, around)
     if most is None or isinstance(most, int) and most > LIMIT:
         return Range(0, None), Range(0, None)
@@ -63,7 +64,8 @@ def ranges_of(trip: Dim, around: Ranges) -> tuple[Range, Range]:
 
 
 def all_ranges(nodes: Iterable[Node]) -> dict[str, Range]:
-    """Of all sizes that loops among nodes define; those inside of them follow them."""
+    """Return the ranges of all sizes that loops among nodes define; those inside of them follow
+    them."""
     out: dict[str, Range] = {}
     for node in nodes:
         if isinstance(node, Scan):

@@ -51,7 +51,7 @@ class Interpreted:
         self.donated: frozenset[int] = frozenset()
 
     def __call__(self, *arrays: Any, make: Make | None = None) -> list[Any]:
-        """As `Executable.__call__`."""
+        """See `Executable.__call__`."""
         return call_with_arrays(self, arrays, make)
 
     def bounds(self, sizes: Sequence[int]) -> list[int | None]:
@@ -65,7 +65,7 @@ class Interpreted:
     def run(
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
     ) -> Found | None:
-        """As `Executable.run`, with the interpreter lock held between native segments."""
+        """Like `Executable.run`, with the interpreter lock held between native segments."""
         named = dict(zip(self.sizes, map(int, sizes)))
         env = {i.value: place(a, i.value.type, named).array for i, a in zip(self.inputs, inputs)}
         self._block(self._steps, env, named)

@@ -161,7 +161,7 @@ def polynomial(b: Block, v: Value) -> Dim | None:
 
 
 def counted(b: Block, v: Value) -> Dim | None:
-    """As `polynomial`, of one number of any type, as if it did not round."""
+    """Like `polynomial`, for one number of any type, as if it did not round."""
     return _Polynomials().of(b, v)
 
 

@@ -69,7 +69,8 @@ def _bytes(v: Value) -> Dim:
 
 
 def _reach(op: Op) -> Iterator[Dim]:
-    """How far the attributes of an op reach beyond the first element of its operand."""
+    """Yield the distances by which the attributes of an op reach beyond its operand's first
+    element."""
     if "n" in op.attrs:
         yield absolute(op.attrs["n"])
     if op.row.is_address or op.row.through:

@@ -59,7 +59,7 @@ def no_ranges(name: str) -> Range | None:
 
 
 def index_range(trip: Dim) -> Range:
-    """Of the index of a loop, in its body."""
+    """Return the range of a loop's index in its body."""
     return Range(0, trip - 1)
 
 

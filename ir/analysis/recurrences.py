@@ -103,7 +103,7 @@ def _where(op: Op, kinds: Sequence[str]) -> str:
 
 
 def _once(more: str) -> Rule:
-    """Of an op of which one operand depends on the state."""
+    """Return the rule of an op with one operand that depends on the state."""
     return lambda op, kinds: "" if all(kinds) else _then(max(kinds), more)
 
 

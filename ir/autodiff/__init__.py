@@ -126,7 +126,8 @@ def _without_gradient(b: Block, node: Node) -> Sequence[Value] | None:
 
 
 class _Split:
-    """Where the forward program ends: the residuals, as inputs of the backward program."""
+    """The split between forward and backward program: residuals become inputs of the backward
+    one."""
 
     def __init__(self, program: Program, ops: list[Node], slots: dict[Value, int]) -> None:
         self.program, self.ops = program, ops

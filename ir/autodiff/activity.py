@@ -31,8 +31,8 @@ class Activity:
         of: Iterable[Value],
         wrt: Iterable[Value],
     ) -> Activity:
-        """Of blocks that are not complete, each inside of the one before it; the const ports are
-        those through which it reads values of that one. `wrt` may be made by them."""
+        """Compute the activity of incomplete blocks, each inside of the one before it; the const
+        ports are those through which it reads values of that one. `wrt` may be made by them."""
         self = cls.__new__(cls)
         self.varies, self.useful = set(wrt), set()
         self._follow(blocks, of)

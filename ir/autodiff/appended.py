@@ -72,7 +72,7 @@ def _only_appends(
 
 
 def _place(s: Scan, op: Op) -> tuple[Dim, Dim] | None:
-    """Where a store begins, and how many elements it has along its axis."""
+    """Return the start of a store and its length along its axis."""
     if op.name == "set_dynamic_index":
         return (Size.named(s.size), 1) if op.operands[2] is s.index else None
     axis = op.attrs["axis"] % op.result.type.ndim

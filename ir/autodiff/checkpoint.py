@@ -112,7 +112,7 @@ class _Cutter:
 
 
 def _why_not(s: Scan) -> str:
-    """Why a loop has no checkpoints, or nothing."""
+    """Return the reason why a loop cannot have checkpoints; empty if it can."""
     if s.count:
         return "a while loop"
     if not isinstance(s.trip, int):

@@ -294,7 +294,8 @@ class _Loop:
 
     # -------- out of the body
     def leave(self) -> tuple[list[Callable[[Value], Port]], list[Value]]:
-        """How to make the ports that read the end of the body, and what they read."""
+        """Return constructors of the ports that read the end of the body, and the values that they
+        read."""
         makers: list[Callable[[Value], Port]] = []
         leaving: list[Value] = []
         self.results: list[tuple[Value, Value, Seq | None]] = []

@@ -95,7 +95,7 @@ def with_gradients(program: Program, of: Sequence[int], wrt: Sequence[Value]) ->
 def _differentiated(
     shared: Reverse, ops: Sequence[Node], grads: Grads, b: Block
 ) -> tuple[Node, ...]:
-    """As `Reverse.block`, without what only makes an input."""
+    """Like `Reverse.block`, without nodes that only compute an input."""
     out: list[Node] = []
     for node in reversed(ops):
         varies = not shared.activity.varies.isdisjoint(node.operands)

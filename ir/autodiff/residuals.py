@@ -151,7 +151,7 @@ class Chooser:
         return work is not None and work <= MOST_WORK
 
     def work(self, node: Node | None) -> int | None:
-        """As `work_of`; None also for a node that names a size of this block."""
+        """Like `work_of`; None also for a node that names a size of this block."""
         if node is None or (self.local and size_names(node) & self.local):
             return None
         if node not in self.known:

@@ -86,7 +86,7 @@ def _remainder_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> lis
 
 
 def _pow_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value]:
-    """As Paddle: x ** 0 is constant in x, and 0 ** y is constant in y where y >= 0."""
+    """Like Paddle: x ** 0 is constant in x, and 0 ** y is constant in y where y >= 0."""
     nothing = number(b, 0.0, g)
     dx = b.multiply(g, b.multiply(y, b.pow(x, b.scale(y, bias=-1.0))))
     still = b.logical_and(b.equal(x, nothing), b.greater_equal(y, nothing))
@@ -95,7 +95,7 @@ def _pow_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Valu
 
 
 def _extremum_grad(b: Builder, g: Value, x: Value, y: Value) -> list[Value]:
-    """Of maximum(x, y), and of minimum(y, x) in the same order; equal operands share it."""
+    """Gradients of maximum(x, y) and of minimum(y, x); equal operands share them."""
     tie = masked(b, b.equal(x, y), b.scale(g, scale=0.5))
     return [b.where(b.greater_than(x, y), g, tie), b.where(b.less_than(x, y), g, tie)]
 
@@ -191,7 +191,7 @@ for _name, _op in (("and", "__and__"), ("or", "__or__"), ("xor", "__xor__")):
 
 
 def _copysign_grad(b: Builder, g: Value, out: Value, x: Value, y: Value) -> list[Value | None]:
-    """As Paddle: zero at zero, and nothing for the sign."""
+    """Like Paddle: zero at zero, and nothing for the sign."""
     return [b.multiply(g, b.multiply(b.sign(x), b.copysign(number(b, 1.0, y), y))), None]
 
 

@@ -125,7 +125,7 @@ def _kept(
 def _put_grad(
     b: Builder, g: Value, out: Value, x: Value, y: Value, *index: Value, axis: int, combine: str
 ) -> list[Value | None]:
-    """Of several assignments to one element, the last one gets the gradient."""
+    """The last of several assignments to one element gets the gradient."""
     at = axis % x.type.ndim
     picked = b.gather_nd(g, *index, axis=axis)
     dx, dy = g, picked

@@ -29,7 +29,7 @@ Padding: TypeAlias = tuple[tuple[Dim, Dim], tuple[Dim, Dim]]
 
 
 def windows(n: Dim, k: Dim, stride: int, padding: tuple[Dim, Dim], dilation: int) -> Dim:
-    """How many windows of `k` taps there are along an axis of `n` pixels."""
+    """Return the number of windows of `k` taps along an axis of `n` pixels."""
     gap = n + padding[0] + padding[1] - dilation * (k - 1) - 1
     assume(gap, ">=", 0)
     steps = floor_divide(gap, stride)
@@ -206,7 +206,7 @@ def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
 
 
 def _count(n: Dim, stride: int, phase: int) -> Dim:
-    """How many of `n` pixels are phase, phase + stride, ..."""
+    """Return the number of pixels phase, phase + stride, ... below `n`."""
     if isinstance(n, Size):
         if stride == 1:
             return n

@@ -140,7 +140,7 @@ def half(n: int) -> int:
 
 
 def weights(n: int, doubled: bool) -> np.ndarray:
-    """Of frequencies 0 ... n // 2: how often each counts."""
+    """Return the multiplicities of frequencies 0 ... n // 2."""
     k = np.arange(half(n))
     return np.where((k == 0) | (2 * k == n) | (not doubled), 1.0, 2.0)
 

@@ -50,7 +50,7 @@ def _mean_grad(
 def _prod_grad(
     b: Builder, g: Value, y: Value, x: Value, axes: tuple[int, ...], keepdim: bool
 ) -> list[Value]:
-    """As Paddle: NaN where x is zero."""
+    """Like Paddle: NaN where x is zero."""
     return [b.divide(spread(b, b.multiply(g, y), x, axes), x)]
 
 
@@ -167,7 +167,8 @@ def _arg_types(x: Type, axis: int, keepdim: bool, dtype: Any) -> Type:
 
 
 def argmax(x: np.ndarray, axis: int, keepdim: bool = False) -> np.ndarray:
-    """As Paddle's kernel, which starts from the lowest finite number: NaN is never the largest."""
+    """Like Paddle's kernel, which starts from the lowest finite number: NaN is never the
+    largest."""
     if x.dtype.kind == "f":
         lowest = np.finfo(x.dtype).min
         x = np.where(x > lowest, x, lowest)
@@ -296,7 +297,7 @@ class _Order:
         self.at[i], self.at[j] = self.at[j], self.at[i]
 
     def cut(self, low: int, high: int) -> int:
-        """Where the later part of low ... high - 1 begins."""
+        """Partition low ... high - 1; return the start of the second part."""
         at, before = self.at, self.before
         a, b, c = low + 1, low + (high - low) // 2, high - 1
         ab, bc, ac = before(at[a], at[b]), before(at[b], at[c]), before(at[a], at[c])

@@ -125,7 +125,7 @@ def _unfold_types(x: Type, axis: int, size: int, step: int) -> Type:
 
 
 def _windows(n: Dim, size: int, step: int) -> Dim | None:
-    """How many windows there are in `n` elements, if that is a polynomial."""
+    """Return the number of windows in `n` elements, if it is a polynomial."""
     gaps = floor_divide(n - size, step)
     return None if gaps is None else gaps + 1
 
@@ -150,7 +150,7 @@ def _windows_overlap(y: Type, axis: int, size: int, step: int) -> bool:
 def _unfold_grad(
     b: Builder, g: Value, y: Value, x: Value, axis: int, size: int, step: int
 ) -> list[Placed | Scattered]:
-    """Where windows overlap, what they say of an element adds up."""
+    """Gradients of overlapping windows are added."""
     if step >= size:
         return [Placed("unfold", g, (), {"axis": axis, "size": size, "step": step})]
     shape, at = x.type.shape, axis % x.type.ndim

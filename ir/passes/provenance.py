@@ -214,7 +214,8 @@ class _Threads:
         self.first.setdefault(place, []).extend([*ops, replace(last, results=(name,))])
 
     def ordinal(self, place: Place) -> Value | None:
-        """Which iteration of all the loops around a block this is; None outside of loops."""
+        """Return the linear iteration number over all loops around a block; None outside of
+        loops."""
         if place is None:
             return None
         if place not in self.ordinals:

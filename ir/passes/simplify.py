@@ -29,7 +29,7 @@ def simplify(program: Program) -> Program:
 
 
 def simplify_apart(program: Program) -> Program:
-    """As `simplify`; no two tensors become one if the caller sees one of them."""
+    """Like `simplify`; no two tensors become one if the caller sees one of them."""
     return _simplified(program, apart=True)
 
 

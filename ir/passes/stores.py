@@ -36,7 +36,7 @@ class Run:
         return at_end and axis_of(op) == self.axis and self.distance(op) is not None
 
     def distance(self, op: Op) -> int | None:
-        """How far the index of `op` is from the first one, if that is a number."""
+        """Return the distance of the index of `op` from the first one, if it is a number."""
         apart = op.attrs["index"] - self.first
         return None if isinstance(apart, Size) else apart
 

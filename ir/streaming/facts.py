@@ -54,7 +54,7 @@ class Length:
         return out
 
     def emit(self, b: Builder, frames: Value) -> Value:
-        """As `of`, of an i64 value; it may be negative."""
+        """Like `of`, for an i64 value; it may be negative."""
         for add, by, times in self.steps:
             if add:
                 frames = b.add(frames, b.full(value=add, dtype=I64))

@@ -168,7 +168,7 @@ def _moved(op: Op, x: Fact) -> Fact | None:
 
 
 def _place(old: Sequence[Dim], new: Sequence[Dim], axis: int) -> int | None:
-    """Where an axis is after a reshape."""
+    """Return the position of an axis after a reshape."""
     before, behind = product(old[:axis]), product(old[axis + 1 :])
     for k, d in enumerate(new):
         if d == old[axis] and product(new[:k]) == before and product(new[k + 1 :]) == behind:

@@ -79,7 +79,7 @@ def check(s: Scan) -> None:
 
 
 def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
-    """How late the iterations are: as late as what they read."""
+    """The delay of the iterations: that of the streams that they read."""
     late = [0, -rest]
     for p in s.ins:
         fact = t.env[p.init if isinstance(p, Carry) else p.outer].fact
@@ -99,7 +99,7 @@ def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
 
 
 def length(t: Walk, s: Scan, rate: int, rest: int) -> Length:
-    """As many iterations as the frames that they read."""
+    """The number of iterations: that of the frames that they read."""
     found = []
     for p in s.ins:
         fact = t.env[p.outer].fact if isinstance(p, Seq) else None

@@ -132,8 +132,8 @@ class _Convolution:
             )
 
     def image(self, pixels: str, place: str, of: tuple[Int, Int, Int], new: bool) -> None:
-        """All panels of an image; `of` is the part: channels, the first line and lines of taps.
-        `new`: there is no sum yet to which it is added."""
+        """Emit all panels of an image; `of` is the part: channels, the first line and lines of
+        taps. `new`: there is no sum yet to which it is added."""
         f, e, c, panel = self.f, self.element, self.c, self.pointers[4]
 
         def packed(at: Corner, column: Int, count: Int) -> tuple[Corner, Int]:

@@ -280,7 +280,7 @@ class _Side:
         return self.t.f.op(f"lshr i64 {c}, 1"), self.t.f.op(f"and i64 {c}, 1")
 
     def outside(self, start: str, c: Int) -> str:
-        """Where column c of the sequence at `start` is."""
+        """Return the address of column c of the sequence at `start`."""
         f, (number, part) = self.t.f, self.split(c, 0)
         at = f.add(f.mul(number, self.step), f.mul(part, self.apart) if self.pairs else 0)
         return f.at(start, at, self.t.kind)
@@ -339,8 +339,8 @@ def lanes_and_dims(x: View, out: View, axis: int, outer: int) -> tuple[list[Dim]
 
 
 def side_of(x: LaneFourier, v: View, real: str) -> tuple[int, bool]:
-    """How many numbers a sequence has there, and whether they are pairs: not where the transform is
-    of the kind `real`."""
+    """Return the number of elements of a sequence there, and whether they are pairs: not where the
+    transform is of the kind `real`."""
     count = v.shape[x.axis]
     assert isinstance(count, int)
     return count, x.kind != real
@@ -382,7 +382,7 @@ def fourier_kernel(target: Target, module: Module, x: LaneFourier) -> Call:
 def transform(
     t: _Transform, given: _Side, taken: _Side, rows: list[Int], fits: bool, one: str, two: str
 ) -> None:
-    """All of one block, in the halves `one` and `two` of the scratch."""
+    """Emit the transform of one block, in the halves `one` and `two` of the scratch."""
     w, m, kind = t.width, half(t.n), t.x.kind
     parts = [rows[:w], rows[w:]] if kind != "complex" else [rows]
     for part, some in enumerate(parts):

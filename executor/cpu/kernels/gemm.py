@@ -166,7 +166,8 @@ def heights(rows: int) -> list[tuple[int, int]]:
 
 @dataclass(frozen=True)
 class Corner:
-    """Where a block begins: in the left and right matrix, the result, and what it starts from."""
+    """The corner of a block: its offsets in the left and right matrix, the result and the initial
+    sum."""
 
     a: str
     b: str
@@ -216,7 +217,7 @@ class Product:
         return element(self.form.dtype)
 
     def blocks(self, vectors: int, masked: bool, at: Corner, b_row: Int, rest: Int) -> None:
-        """All rows against one panel; `rest` lanes of its last vector count."""
+        """Multiply all rows with one panel; `rest` lanes of its last vector count."""
         f, target, d = self.f, self.call.target, self.form.dtype
 
         def block(height: int, first: Int) -> None:
@@ -246,7 +247,7 @@ class Product:
         return {q: self.f.mul(rows, s) for q, s in strides.items()}
 
     def panels(self, at: Corner, panel: Panel) -> None:
-        """All panels, each made by `panel` from its corner, first column and number of columns."""
+        """Emit all panels, each by `panel` from its corner, first column and number of columns."""
         f, n, width = self.f, self.n, self.form.columns
         lanes = self.call.target.lanes(self.form.dtype)
         whole = n // width * width if isinstance(n, int) else _floor(f, n, width)

@@ -89,7 +89,7 @@ def across(v: Lanes, rule: Reduction, dtype: DType, x: str) -> str:
 
 
 def order(m: MapReduce) -> tuple[str, list[int], list[int]]:
-    """How a reduction is taken, the kept axes and the others, each from the outermost.
+    """Return the strategy of a reduction, the kept axes and the reduced axes, outermost first.
 
     By `rows` of elements that lie side by side, or by `columns` if results do, or one element at a
     time.

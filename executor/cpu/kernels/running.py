@@ -33,7 +33,7 @@ class _Side:
         return _Side(pointer, self.dtype, self.step, self.apart)
 
     def place(self, v: Lanes, at: Int) -> Place:
-        """Of `v.width` elements from `at` on, as they lie in memory."""
+        """Return the access to `v.width` elements from `at` on, as they lie in memory."""
         f = v.f
         first = at if self.step == 1 else f.sub(0, f.add(at, v.width - 1))
         return Place(f.at(self.pointer, first, element(self.dtype)), self.dtype, 1)

@@ -242,7 +242,7 @@ class _Order(_Heap):
         return f.mul(f.op(f"sub i64 63, {zeros}"), 2)
 
     def cut(self, low: str, high: str) -> str:
-        """Where the later part of low ... high - 1 begins."""
+        """Partition low ... high - 1; return the start of the second part."""
         f, (i, j) = self.f, (self.i, self.j)
         a, c = f.add(low, 1), f.sub(high, 1)
         b = f.add(low, f.op(f"sdiv i64 {f.sub(high, low)}, 2"))

@@ -128,7 +128,7 @@ def _is_matrix(v: View) -> bool:
 
 # ---------------------------------------------------------------- calls
 class Places:
-    """Where views are, by the table of a call."""
+    """The addresses of views, by the table of a call."""
 
     def __init__(self, lowered: Lowered, layout: Layout) -> None:
         call, self.layout = Table.of(lowered.program), layout

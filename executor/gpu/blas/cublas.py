@@ -66,7 +66,7 @@ class Operation:
 
 
 class _Found(ctypes.Structure):
-    """How an operation is done."""
+    """The algorithm of an operation."""
 
     _fields_ = [
         ("algorithm", ctypes.c_uint64 * 8),
@@ -103,7 +103,7 @@ class Blas:
             raise DriverError(f"{name}: error {code} of cuBLAS")
 
     def multiply(self, x: Operation, stream: ctypes.c_void_p) -> None:
-        """As work of a stream; the context is current."""
+        """Enqueue a product in a stream; the context must be current."""
         if not x.c.batches * x.c.rows * x.c.columns:
             return
         if not x.x.columns:
@@ -176,7 +176,7 @@ class Blas:
         self.call("cublasLtMatmulDescSetAttribute", *given, Size(ctypes.sizeof(value)))
 
     def _layout(self, m: Matrix, dtype: DType) -> ctypes.c_void_p:
-        """As columns: the rows of a matrix, unless it is turned."""
+        """Return the column-major layout of a matrix: its rows are columns, unless it is turned."""
         layout = Pointer()
         sides = (m.rows, m.columns) if m.turned else (m.columns, m.rows)
         given = [ctypes.c_uint64(n) for n in sides]

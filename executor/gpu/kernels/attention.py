@@ -128,7 +128,7 @@ def _memory(read: Sequence[View]) -> frozenset[Buffer]:
 
 @dataclass
 class _Kept:
-    """Which row has the values of a place, of as few rows as can be."""
+    """Allocation of values of places to as few rows as possible."""
 
     lead: int
     rows: list[View] = field(default_factory=list)
@@ -221,7 +221,8 @@ class AttentionWriter(RowWriter):
 
     # ------------------------------------------------------------ rows
     def shared(self, types: Sequence[DType]) -> list[str]:
-        """Where rows are in shared memory, behind what reductions need; `near` if they fit."""
+        """Return the addresses of rows in shared memory, behind that of reductions; `near` if
+        they fit."""
         sizes, rounded = [d.size for d in types], f"({self.count} + {ROUNDED - 1}) / {ROUNDED}"
         self.kernel.emit(f"const i64 room = {rounded} * {ROUNDED};")
         free = SHARED - self.threads * 8

@@ -27,8 +27,8 @@ class Fragments:
     per: int
 
     def word(self, read: Callable[[str], str], first: str, half: str) -> str:
-        """Of the elements of a lane from `first` on; `half` is 1 for those of the second half of
-        the tile."""
+        """Return the word of a lane's elements from `first` on; `half` is 1 for those of the second
+        half of the tile."""
         start = f"{first} + lane % 4 * {self.per} + {half} * {self.depth // 2}"
         values = ", ".join(read(f"({start} + {k})") for k in range(self.per))
         return f"to_{self.name}({values})"

@@ -199,7 +199,7 @@ class _Indices:
         self.over = (*table.strides[:axis], *none, *table.strides[behind:])
 
     def strides(self, ndim: int) -> list[tuple[Dim, ...]]:
-        """Of each index tensor over the axes of the result."""
+        """The strides of each index tensor over the axes of the result."""
         front = (0,) * self.axis
         back = (0,) * (ndim - self.axis - self.index[0].ndim)
         return [(*front, *v.strides, *back) for v in self.index]

@@ -40,7 +40,7 @@ class Rows(BackendLaunch):
     row: tuple[Dim, ...]
 
     def place(self, v: View) -> Place:
-        """Of a value of a row, or of one for each of its elements."""
+        """Return a key of the place of a value, of a row or of each of its elements."""
         return place(v, len(self.lead))
 
 
@@ -51,7 +51,7 @@ def place(v: View, lead: int) -> Place:
 
 
 def over_rows(v: View, lead: int) -> tuple[Dim, ...]:
-    """How far it is from row to row; a value without axes is the same for all."""
+    """Return the strides from row to row; a value without axes is the same for all rows."""
     return tuple(v.strides[:lead]) or (0,) * lead
 
 

@@ -44,7 +44,7 @@ class Softmax:
 
 @dataclass(frozen=True, eq=False)
 class Shared(Attention):
-    """As `Attention`, where blocks share the keys of a query. `outs` begins with what each of them
+    """Like `Attention`, but blocks share the keys of a query. `outs` begins with what each of them
     has: the product of its powers, its largest score and its sum of powers."""
 
     softmax: Softmax
@@ -142,7 +142,7 @@ def _text(root: Scalar) -> list[str]:
 
 
 def _shares(kernel: Kernel, queries: Int, keys: Int) -> tuple[str, str]:
-    """How many blocks share a query, and keys of each."""
+    """Return the number of blocks that share a query, and the number of keys of each."""
     most = f"({keys} + {LEAST_KEYS - 1}) / {LEAST_KEYS}"
     room = kernel.let(f"{queries} > 0 ? {SHARES} / ({queries} > 0 ? {queries} : 1) : 1")
     few = kernel.let(f"{most} < {room} ? {most} : {room}")

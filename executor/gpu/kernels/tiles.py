@@ -55,7 +55,7 @@ class Tile:
 
     @property
     def elements(self) -> int:
-        """Of shared memory."""
+        """The number of elements in shared memory."""
         return self.depth * (self.height + self.width + 2 * GAP)
 
 
@@ -73,7 +73,7 @@ def depth_of(x: Tiled) -> Dim:
 
 
 def tiles_of(x: Tiled, threads: int, named: int = 0) -> Dim:
-    """How many tiles the result has, with so many elements for a size that has a name."""
+    """Return the number of tiles of the result, with an assumed value for named sizes."""
     (out,), dims = results(x), []
     for d in (*_sides(x), _batch(x)):
         names = d.names if named and isinstance(d, Size) else ()
@@ -133,7 +133,7 @@ class Operands(ABC):
         """The product with this number, in all that follows."""
 
     def behind(self, out: View) -> Int:
-        """Where the part begins; with parts, all sizes of the result are known."""
+        """Return the offset of the part; with parts, all sizes of the result are known."""
         n = product(out.shape)
         return mul(self.part, n) if self.parts > 1 and isinstance(n, int) else 0
 
@@ -396,7 +396,7 @@ def _multiply(kernel: Kernel, tile: Tile, fma: str) -> None:
 
 
 def _places_of_warps(kernel: Kernel, tile: Tile) -> None:
-    """Where the results of a lane begin: a warp has `SIDE` tiles next to each other."""
+    """Emit the position of a lane's results: a warp has `SIDE` tiles next to each other."""
     kernel.emit(f"const i32 lane = threadIdx.x % {WARP}, warp = threadIdx.x / {WARP};")
     tiles = tile.height // HEIGHT
     kernel.emit(f"const i32 down = warp % {tiles} * {HEIGHT};")
@@ -430,12 +430,12 @@ class _Column:
 
 
 def _of_thread(i: int, j: int) -> tuple[str, str]:
-    """Where the result `sums[i][j]` of a thread is in the tile of its block."""
+    """Return the position of the result `sums[i][j]` of a thread in the tile of its block."""
     return f"down + {i}", f"across + {j}"
 
 
 def _of_lane(i: int, j: int) -> tuple[str, str]:
-    """As `_of_thread`, of the result j of the tile i of a warp."""
+    """Like `_of_thread`, for the result j of the tile i of a warp."""
     return f"down + lane / 4 + {j // 2 * 8}", f"across + {i * WIDTH + j % 2} + lane % 4 * 2"
 
 

@@ -76,7 +76,8 @@ def _step(b: Block, x: Value, axis: int, views: int) -> Value | None:
 
 
 def _step_of_expand(b: Block, x: Value, axis: int, shape: tuple[Dim, ...]) -> Value | None:
-    """As `_step`, of `x` expanded: `axis` is that of `x`, and negative if `x` does not have it."""
+    """Like `_step`, for `x` expanded: `axis` is that of `x`, and negative if `x` does not have
+    it."""
     if axis >= 0:
         if x.type.shape[axis] != 1:
             return None

@@ -47,7 +47,7 @@ TURNED = {
 
 @dataclass(frozen=True)
 class _Trip:
-    """How often a loop runs at most, and whether it runs that often."""
+    """The trip count of a loop: a bound, and whether it is exact."""
 
     most: Dim
     surely: bool
@@ -176,7 +176,7 @@ class _Test:
         return -(-gap // step) if step > 0 else None
 
     def trip_once_started(self, facts: Facts) -> Dim | None:
-        """How often the loop runs if it does."""
+        """Return the trip count of the loop if it runs at all."""
         n = self.holds
         if n is None or (self.compare == "not_equal" and not never_negative(n, facts)):
             return None
@@ -185,7 +185,7 @@ class _Test:
         return 1 + n if never_negative(n, facts) else None
 
     def trip_from_first(self, b: Block, init: Value) -> Dim | None:
-        """How often the loop runs if `init` is this test before the first iteration."""
+        """Return the trip count of the loop if `init` is this test before the first iteration."""
         op = b.op_of(init, *TURNED) or b.op_of(init, "reshape")
         if op is not None and op.name == "reshape":
             op = b.op_of(op.operands[0], *TURNED)

@@ -156,7 +156,7 @@ def to_stack(program: Program) -> Program:
 
 
 def all_users(program: Program) -> dict[Value, list[object]]:
-    """Who reads each value, in any block; the program itself for its outputs and writes."""
+    """Map each value to its users in all blocks; outputs and writes are used by the program."""
     out: dict[Value, list[object]] = {}
     for n in walk(program.ops):
         for v in (*n.operands, *(v for _, leaving in blocks(n) for v in leaving)):

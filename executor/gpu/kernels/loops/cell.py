@@ -65,7 +65,7 @@ class Cell(BackendLaunch):
 
     @property
     def count(self) -> int:
-        """Of gates."""
+        """The number of gates."""
         n = self.gemm.c.shape[-1]
         assert isinstance(n, int)
         return n // self.units
@@ -123,7 +123,8 @@ def _fits(x: Loop, gemm: Gemm, map_: Map) -> bool:
 
 
 def _gate(c: View, m: Map, v: View) -> int | None:
-    """Which columns of a product a view is; -1 if it is other memory, None if it is none."""
+    """Return the gate whose columns of a product a view shows; -1 for other memory, None for
+    neither."""
     if v.buffer is not c.buffer:
         return -1
     gate = divide(v.offset - c.offset, m.shape[-1])
@@ -362,7 +363,7 @@ class _Writer(CellWriter):
             yield u, j, k, column, f"{k} < {x.gemm.y.shape[-2]} && {unit} < {x.units}"
 
     def step(self, row: str, end: str) -> None:
-        """So many rows that each lane gets a unit of one of them."""
+        """Emit the cell for as many rows as give each lane one unit."""
         kernel, d, x = self.kernel, self.lanes, self.x
         kernel.emit(f"{self.kind} gates[{x.count}];")
         with kernel.loop(self.at_once, "i32") as r:
@@ -419,7 +420,7 @@ class _Memory:
         return f"{self.pointers[id(v)]}[{add(start, mul(at, along))}]"
 
     def load(self, v: View, row: str, at: str) -> str:
-        """As memory has it."""
+        """Return the element as it is stored in memory."""
         return self.kernel.loaded(self.element(v, row, at), v.dtype)
 
     def read(self, v: View, row: str, at: str) -> str:

@@ -108,8 +108,8 @@ class _Writer(CellWriter):
         return name
 
     def step(self, row: str, end: str) -> None:
-        """Of `WIDTH` rows: the sums of all warps lie in shared memory, where the warps that have
-        the same units share the results."""
+        """Emit the cell for `WIDTH` rows: the sums of all warps lie in shared memory, where the
+        warps that have the same units share the results."""
         kernel, d, x = self.kernel, self.tiles, self.x
         results = x.count * RESULTS
         self.sums(row, end)

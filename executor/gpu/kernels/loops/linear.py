@@ -118,7 +118,7 @@ def _whole(lanes: Lanes, v: View) -> View:
 
 
 def _between(lanes: Lanes, v: View) -> Dim:
-    """How far the half of the second iteration is from that of the first."""
+    """Return the distance of the second iteration's half from that of the first."""
     second = substitute_dim(v.offset, {lanes.loop.index: 0, lanes.loop.parity: 1})
     return second - lanes.first(v).offset
 
@@ -181,7 +181,7 @@ class _Writer:
 
     # ------------------------------------------------------------ iterations
     def iterations(self) -> None:
-        """As many at once as the threads of a lane have."""
+        """Emit the iterations, as many at once as the threads of a lane hold."""
         kernel, trip, steps = self.kernel, self.trip, self.steps
         at_once = self.parts * steps
         with kernel.loop(trip, step=str(at_once)) as t:

@@ -23,8 +23,8 @@ MOST, MOST_OF_LOOP = 64, 128
 
 @dataclass(frozen=True)
 class WorkDistribution(ABC):
-    """How blocks of `threads` share a product of a loop: `parts` of them have all columns, and
-    `groups` such sets of blocks share the rows."""
+    """The distribution of a loop's product over blocks of `threads`: `parts` of them have all
+    columns, and `groups` such sets of blocks share the rows."""
 
     gemm: Gemm
     threads: int
@@ -37,7 +37,7 @@ class WorkDistribution(ABC):
     @property
     @abstractmethod
     def registers(self) -> int:
-        """Of a thread, for the matrix."""
+        """The registers of a thread for the matrix."""
 
     @property
     def lanes(self) -> int:
@@ -48,7 +48,7 @@ class WorkDistribution(ABC):
         return self.threads // self.lanes
 
     def rows(self, parts: int) -> int:
-        """Of the matrix, for each of so many parts of its rows."""
+        """The rows of the matrix in each of the parts."""
         k = self.gemm.x.shape[-1]
         assert isinstance(k, int)
         return -(-k // parts)
@@ -76,8 +76,9 @@ class Resident(WorkDistribution):
 
 
 def resident(gemm: Gemm, threads: int, blocks: int) -> Resident | None:
-    """How `blocks` that run together keep the matrix, if they can: the more columns a block has,
-    the fewer read the same rows, as long as there are rows for all blocks."""
+    """Return the distribution of the matrix over `blocks` that run together; None if it does not
+    fit. The more columns a block has, the fewer read the same rows, as long as there are rows for
+    all blocks."""
     k, n = gemm.y.shape[-2:]
     lanes = min(WARP, threads)
     if not isinstance(k, int) or not isinstance(n, int) or k < lanes or n < 1:

@@ -62,7 +62,7 @@ class Lanes:
         return replace(v, offset=substitute_dim(v.offset, start))
 
     def step(self, v: View) -> Dim:
-        """How far an even view moves from iteration to iteration."""
+        """Return the distance by which a view moves from iteration to iteration."""
         found = slope(v.offset, self.loop.index)
         assert found is not None, "its offset is no line"
         return found
@@ -86,7 +86,7 @@ class Lanes:
 
     @property
     def steps(self) -> int:
-        """How many iterations ahead elements are loaded."""
+        """The number of iterations by which elements are prefetched."""
         roots = [r for m in self.maps for r in m.roots]
         if len(nodes(roots)) > LONG or not self.streams:
             return 1
