@@ -50,9 +50,9 @@ def code(function: object, /) -> str:
 
 
 def explain(function: object, /) -> Explanation:
-    """Why each program of a function was made: `print` shows the first call, and for each later
-    program which argument, attribute, global or mode had changed; and which `input_spec` would make
-    one program of several.
+    """Explain why each program of a function was made: `print` shows the first call, and for each
+    later program which argument, attribute, global or mode had changed; and which `input_spec`
+    would make one program of several.
 
     Raises:
         TypeError: `function` is not translated.

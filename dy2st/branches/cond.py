@@ -66,7 +66,7 @@ def condition(trace: Trace, value: Any) -> Any:
 
 
 def settled_condition(trace: Trace, value: object) -> Any:
-    """As `condition`, and a bool for a tensor whose value the trace knows. The test of a loop is
+    """Like `condition`, but a bool for a tensor whose value the trace knows. The test of a loop is
     none: the tensor may be another one when it is asked again."""
     found = trace.known(value._value) if type(value) is FakeTensor else None
     if found is not None and len(found) == 1 and type(found[0]) in number.DTYPES:

@@ -69,7 +69,7 @@ def site(trace: Trace, branch: Branch, needed: bool) -> int:
 
 
 def numbered(trace: Trace, last: tuple[int, bool], needed: bool = False, *more: Frame) -> int:
-    """As `site`, for the error that the last of some conditions leads to."""
+    """Like `site`, for the error that the last of some conditions leads to."""
     if trace.endings.ahead is not None:
         return 0
     found: object
@@ -86,7 +86,7 @@ def numbered(trace: Trace, last: tuple[int, bool], needed: bool = False, *more: 
 
 
 def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> Unrolled | Rerun:
-    """As `numbered`, for an error in the body of loops: a trace without these loops says how many
+    """Like `numbered`, for an error in the body of loops: a trace without these loops says how many
     iterations lead to it."""
     trips = [q.trip for q in loops if trace.is_counted(q) and isinstance(q.trip, int)]
     if len(trips) < len(loops) or math.prod(trips) > MOST_ITERATIONS:
@@ -95,8 +95,9 @@ def in_loops(trace: Trace, loops: Sequence[Loop], needed: bool) -> Unrolled | Re
 
 
 def final_paths(trace: Trace, program: Program, changes: bool) -> list[Any]:
-    """How the errors are reached again; None for those that need not be. `changes`: a call stores
-    something. What acts while it runs runs a second time only where nobody sees it."""
+    """Return the paths to the errors for a second trace; None for errors that need none. `changes`:
+    a call stores something. What acts while it runs runs a second time only where nobody sees
+    it."""
     shows, random = draws(program.ops, {"host", "print"}), draws(program.ops, RANDOM)
     generators = repeated(program.ops)
     if generators is None and any(

@@ -98,7 +98,7 @@ class Merge:
         return holds if is_runtime_scalar(x) and x.value is self.test.value else x
 
     def joined(self, name: str, a: object, b: object) -> object:
-        """As `join`, for two different values; unresolved where they cannot be merged."""
+        """Like `join`, for two different values; unresolved where they cannot be merged."""
         if type(a) is Unresolved or type(b) is Unresolved:
             pairs = ((a, self.yes), (b, self.no))
             a, b = (resolve_under(x, side.frame.facts) for x, side in pairs)
@@ -336,7 +336,7 @@ class Merge:
         return (self.no if missing is self.yes else self.yes).frame
 
     def halves(self, name: str, x: object, missing: Branch) -> object:
-        """As `half`, also in containers that the branch has made."""
+        """Like `half`, also in containers that the branch has made."""
         if isinstance(x, Tensor):
             return self.half(name, x, missing)
         if not is_value(x) and not (is_container(x) and self.trace.home(x) is self.there(missing)):
@@ -460,7 +460,7 @@ class Merge:
             return one_by_one(self.trace, found)
 
     def certain(self, name: str, a: object, b: object) -> object:
-        """As `join`, but an unresolved result is an error at once."""
+        """Like `join`, but an unresolved result is an error at once."""
         out = self.join(name, a, b)
         if type(out) is Unresolved:
             raise out.__dict__["error"]

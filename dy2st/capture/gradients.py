@@ -242,7 +242,7 @@ def of_block(
     results: list[Value],
     before: list[Value],
 ) -> tuple[list[Value], list[Value]]:
-    """As `twins`, of one block of which `pairs` leave: with the values outside."""
+    """Like `twins`, for one block that `pairs` leave, with the values outside."""
     inner = next(e for r, e in pairs if r is v)
     made_of = {inner}
     maker = next((n for n in ops if inner in n.results), None)

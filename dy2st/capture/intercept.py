@@ -192,7 +192,7 @@ class Modules:
 
 
 def _bindings() -> list[Bindings]:
-    """Where modules hold a builtin of `_C_ops`, in `_C_ops` or directly."""
+    """Find the bindings of builtins of `_C_ops` in modules."""
     modules = _paddle_modules(len(sys.modules), next(reversed(sys.modules)))
     size = sum(map(len, modules.fields.values()))
     found = _search(modules, size)
@@ -211,7 +211,7 @@ def _paddle_modules(number: int, last: str) -> Modules:
 
 @functools.lru_cache(maxsize=1)
 def _search(modules: Modules, size: int) -> list[Bindings]:
-    """As `_bindings`: again only when there are other modules, or modules with more attributes."""
+    """Like `_bindings`, repeated only when modules have been added or have gained attributes."""
     builtins = {id(getattr(c_ops, n)): n for n in EAGER if hasattr(c_ops, n)}
     out: list[Bindings] = []
     for name, fields in modules.fields.items():

@@ -193,7 +193,7 @@ _apply = _Call.apply
 
 
 def same_memory(tensor: Tensor) -> Tensor:
-    """As `detach`, whose result Paddle takes for the tensor itself where it is an input too."""
+    """Like `detach`, whose result Paddle takes for the tensor itself where it is an input, too."""
     made = empty([1], tensor.dtype, tensor.place)
     made.get_tensor()._share_data_with(tensor.get_tensor())
     return made

@@ -105,7 +105,7 @@ class Cache:
         self.lock = threading.RLock()
 
     def keys(self, signature: Signature) -> Iterator[object]:
-        """Where an entry for a call can be, the most special place first."""
+        """Yield the keys under which an entry for a call can be, the most specific one first."""
         yield signature.key
         if self.numbers.leaves:
             yield self.numbers.key(signature)
@@ -266,7 +266,7 @@ class Cache:
 
     # ------------------------------------------------------------ reasons
     def reason(self, signature: Signature) -> Reason:
-        """Why the entries so far do not serve a call."""
+        """Return the reason why no entry so far serves a call."""
         case = Case.of(signature, argument_names(self.function, signature))
 
         def reads(entry: Entry) -> Callable[[], list[Change]]:

@@ -204,8 +204,9 @@ class _Trial(PyLayer):
 
 @functools.cache
 def layout() -> Layout:
-    """Of the contexts and nodes of this build of Paddle. Raises NotDifferentiable if it is another
-    one than expected: a node that is written at a wrong place would end the process.
+    """Determine the layout of contexts and nodes of this build of Paddle. Raises NotDifferentiable
+    if it is another one than expected: a node that is written at a wrong place would end the
+    process.
 
     A place is taken for that of the context if it alone has its address, if it has none once the
     node has run (or has it still), and if the node runs again when it has been given back.
@@ -262,14 +263,15 @@ def owners(block: int) -> int:
 
 
 def memory(address: int, count: int) -> bytes:
-    """So many bytes, or as many as the process has there. (A read by address would end it.)"""
+    """Read a number of bytes, or as many as the process has there. (A read by address would
+    crash.)"""
     with open("/proc/self/mem", "rb", buffering=0) as file:
         file.seek(address)
         return file.read(count)
 
 
 def places_of(data: bytes, value: int) -> Sequence[int]:
-    """Where in the data a word has this value."""
+    """Return the offsets in the data at which a word has this value."""
     words = struct.unpack(f"={len(data) // WORD}Q", data[: len(data) // WORD * WORD])
     return [WORD * k for k, found in enumerate(words) if found == value]
 

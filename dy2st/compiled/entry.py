@@ -418,7 +418,8 @@ class _Writer:
             self.line(f"_REQUIRE_HOST(({tensors}), {names})")
 
     def place(self) -> None:
-        """Where the call runs: with its tensors; numbers and arrays lie on the host anyway."""
+        """Emit the placement of the call: with its tensors; numbers and arrays lie on the host
+        anyway."""
         if not self.made.device.on_host:
             pairs = enumerate(self.given)
             tensors = [f"_t{k}" for k, (_, q) in pairs if q.number is None and q.leaf is None]

@@ -215,7 +215,7 @@ def is_late(terms: Terms, key: tuple[object, ...]) -> bool:
 
 
 def is_open(terms: Terms, q: TracedInput) -> bool:
-    """As `is_late`, of an input."""
+    """Like `is_late`, for an input."""
     if q.number is not None:
         return is_late(terms, q.number[0])
     place = q.place is not None and terms.may_change(q.place.key)

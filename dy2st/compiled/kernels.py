@@ -55,7 +55,7 @@ _MANY = LARGE // 4
 
 @dataclass(frozen=True)
 class Device:
-    """Where programs run: the `name` of a backend, and what products of float32 are rounded to
+    """The device of programs: the `name` of a backend, and the precision of products of float32
     there (`executor.compile`)."""
 
     name: str = "cpu"
@@ -76,7 +76,8 @@ class Device:
             raise Refused(f"{e.text}.", e.loc, remedy=remedy) from None
 
     def where(self, tensors: Sequence[Tensor]) -> Placement:
-        """Of a call with these tensors; without any, where Paddle makes new ones."""
+        """Return the placement of a call with these tensors; without any, that of Paddle's new
+        tensors."""
         if self.on_host or not (any(map(is_on_gpu, tensors)) if tensors else makes_on_gpu()):
             return HOST
         return Placement(gpu_place(), current_stream())
@@ -173,7 +174,7 @@ def makes_on_gpu() -> bool:
 
 @cache
 def gpu_place() -> object:
-    """Of the GPU that programs run on."""
+    """Return Paddle's place of the GPU that programs run on."""
     return paddle.CUDAPlace(0)
 
 

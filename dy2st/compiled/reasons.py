@@ -62,7 +62,7 @@ class Checks:
         return [key for key, test in self.terms.items() if not self.value(test, space)]
 
     def value(self, expression: str, space: dict[str, object], default: object = False) -> object:
-        """As in the call of the program, where an error means that the program does not fit."""
+        """Evaluate a term as the call does, where an error means that the program does not fit."""
         try:
             return eval(expression, space)
         except (AttributeError, KeyError, IndexError, NameError, TypeError):
@@ -170,7 +170,7 @@ def nearest(case: Case, made: Iterable[tuple[Case, Callable[[], list[Change]]]])
 # ---------------------------------------------------------------- the whole
 @dataclass(frozen=True)
 class Explanation:
-    """Why each program of a function was made, as `dy2st.explain` gives it; `print` shows it.
+    """The reason for each program of a function, as `dy2st.explain` gives it; `print` shows it.
 
     Attributes:
         name: the function.

@@ -56,7 +56,7 @@ class Report:
 
     @property
     def foreign_counts(self) -> dict[str, int]:
-        """How many ops of each name Paddle's own kernels run."""
+        """The number of ops of each name that Paddle's own kernels run."""
         return dict(Counter(name for name, _ in self.foreign))
 
     def __str__(self) -> str:

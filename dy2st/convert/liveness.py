@@ -109,7 +109,7 @@ def outside_function(node: FunctionNode) -> list[ast.AST]:
 
 
 def inner_nodes(comp: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a comprehension but the insides of lambdas."""
+    """Yield all nodes of a comprehension, without the bodies of lambdas."""
     for child in children(comp):
         yield child
         if not isinstance(child, ast.Lambda):

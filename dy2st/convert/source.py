@@ -120,7 +120,7 @@ def functions_by_line(text: str) -> dict[int, tuple[tuple[FunctionNode, str | No
 
 
 def functions(node: ast.AST, cls: str | None) -> Iterator[tuple[FunctionNode, str | None]]:
-    """All functions below `node`, each with the innermost class around it."""
+    """Yield all functions below `node`, each with its innermost enclosing class."""
     for child in children(node):
         if isinstance(child, FUNCTIONS):
             yield child, cls

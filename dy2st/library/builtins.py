@@ -96,7 +96,7 @@ def stack_(x: object, axis: int = 0, name: object = None, **kwargs: Any) -> obje
 
 
 def concat_(x: object, axis: Any = 0, name: object = None, **kwargs: object) -> object:
-    """Of a list that a loop filled: the stacked tensor with two axes made one."""
+    """Concatenate a list that a loop filled: the stacked tensor with two axes merged."""
     trace = current()
     axis = kwargs.pop("dim", axis)
     if trace is not None and isinstance(x, (list, tuple)) and not getattr(x, "segmented", False):

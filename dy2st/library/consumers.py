@@ -120,7 +120,7 @@ def _less(x: Any, y: Any) -> object:
 def _best(
     pairs: Iterable[tuple[object, object]], at: object, element: object, largest: bool
 ) -> object:
-    """Of pairs of a key and an element, from the first one on."""
+    """Return the best of pairs of a key and an element, from the first one on."""
     for k, q in pairs:
         if _less(at, k) if largest else _less(k, at):
             element, at = q, k
@@ -230,7 +230,7 @@ def check_some(trace: Trace, some: RuntimeScalar, name: str, default: bool) -> N
 
 
 def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
-    """As Python: `y` where it is smaller (larger) than `x`, else `x`."""
+    """Like Python: `y` where it is smaller (larger) than `x`, else `x`."""
     test = settled_condition(trace, y < x if name == "min" else y > x)
     if not is_runtime_scalar(test):
         return y if test else x

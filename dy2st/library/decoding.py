@@ -160,7 +160,7 @@ def beam_search_step(
     next_cell_states: object,
     beam_state: Any,
 ) -> object:
-    """Of the K * V continuations of the beams of a row, the K most likely."""
+    """Select the K most likely of the K * V continuations of the beams of a row."""
     vocabulary = logits.shape[-1]
     log_probs = paddle.log(F.softmax(logits))
     log_probs = self._mask_probs(log_probs, beam_state.finished)

@@ -130,7 +130,8 @@ def check_result(trace: Trace, name: str, x: Value, y: Value) -> None:
 
 
 def unlimited(trace: Trace, name: str, x: Value) -> Value:
-    """Where a function may be infinite or NaN: at NaN, and at infinities that are its limits."""
+    """Return the condition under which a function may be infinite or NaN: at NaN, and at infinities
+    that are its limits."""
     odd = trace.emit("isnan", [x], {})
     if name in ("sin", "cos", "tan"):
         return odd

@@ -357,7 +357,7 @@ def named(x: object) -> str:
 
 
 def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:
-    """All elements of one iteration along a new first axis, part by part for tuples."""
+    """Stack all elements of one iteration along a new first axis, part by part for tuples."""
     trees = [q.tree if isinstance(q, StackedRun) else q for q in items]
     if any(isinstance(q, tuple) for q in trees):
         if not all(isinstance(q, tuple) and same_form(q, trees[0]) for q in trees):
@@ -426,7 +426,7 @@ def segment(plan: LoopRecord, x: Any, group: Dim) -> Any:
 
 
 def inner_value(plan: LoopRecord, value: Value) -> Value:
-    """As the body sees it, which has ended by now."""
+    """Return the value as the body sees it, which has ended by now."""
     if plan.trace.values.frame_of[value] is plan.frame:
         return value
     return plan.frame.consts[plan.trace.read_value(value)].inner

@@ -68,7 +68,8 @@ class Source:
         return NeedsConcrete(f"{name} does not grow by the same piece in every iteration")
 
     def start(self, iterations: Dim, more: Dim = 0) -> Dim:
-        """Where the tensor begins in the buffer after so many iterations, with `more` elements."""
+        """Return the start of the tensor in the buffer after some iterations, with `more`
+        elements."""
         if not self.growth.front:
             return 0
         self.body_trace.need_bound()
@@ -310,7 +311,7 @@ def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
 
 
 def settle_first(plan: LoopRecord, name: str, source: Source, a: object) -> object:
-    """As `settle`: the ports of the loop are made once."""
+    """Like `settle`; the ports of the loop are created once."""
     trace = plan.trace
     axis, step = source.growth.axis, source.growth.step
     if type(a) is not Grown or a.source is not source:
@@ -406,7 +407,7 @@ def broken_off(plan: LoopRecord, source: Source) -> Value | None:
 
 
 def length_after(trace: Trace, source: Source, iterations: Dim, missed: Value | None) -> Dim:
-    """How long the tensor is after the loop."""
+    """Return the length of the tensor after the loop."""
     n, step = source.init._value.type.shape[source.growth.axis], source.growth.step
     if missed is None:
         return n + iterations * step

@@ -157,7 +157,7 @@ class ContainerPorts(LoopRecord):
         return id(x) in found or any(q.obj is x for q in frame.stores.values())
 
     def settled_place(self, name: str, b: Any, p: Any, a: Any, path: tuple[Any, ...]) -> Any:
-        """As `settle`; a list that iterations make longer is one for all places that hold it."""
+        """Like `settle`; a list that iterations extend is one object in all places that hold it."""
         known, extended = self.body_trace.known, self.extensions.get(id(a))
         if extended is not None and b is not UNDEF and self.longer.get(path) is not extended[1]:
             raise NeedsConcrete(f"{name} becomes a list that another name has made longer")
@@ -434,7 +434,7 @@ class ContainerPorts(LoopRecord):
         return value
 
     def filling(self, place: object, b: Any, a: Any) -> int:
-        """How many iterations it takes until a deque of limited length, or a list that is cut at
+        """Return the number of iterations until a deque of limited length, or a list that is cut at
         its end, is as long as it gets, or the slots of a list are not empty any more."""
         owner, most = getattr(place, "obj", None), 0
         if b is None and isinstance(owner, list):

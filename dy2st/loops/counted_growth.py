@@ -220,8 +220,8 @@ def settle(plan: LoopRecord, name: str, p: object, a: object) -> object:
 # ---------------------------------------------------------------- other sizes
 @dataclass(frozen=True)
 class Resize:
-    """How the size of a place moves: before the loop it is at most that of the tensor there, and
-    `most` if that is larger; each iteration makes that larger by at most `step`, and the size
+    """The evolution of the size of a place: before the loop it is at most that of the tensor there,
+    and `most` if that is larger; each iteration makes that larger by at most `step`, and the size
     itself smaller by at least `less`. It is `least` or more whenever an iteration begins. They name
     no sizes made by a trace, since the next trace makes new ones."""
 

@@ -25,7 +25,7 @@ from ir.types import Dim, substitute_dim
 
 
 class Growth:
-    """How one place grows: by `step` elements along `axis` in each iteration, at the end or in
+    """The growth of one place: by `step` elements along `axis` in each iteration, at the end or in
     `front`."""
 
     def __init__(self, axis: int, step: Dim, front: bool) -> None:
@@ -59,7 +59,7 @@ def learn(trace: LoopTrace, inner: Value, path: tuple[object, ...], stand_in: Va
 
 
 def learn_early(trace: LoopTrace, before: object, after: Any, path: tuple[object, ...]) -> None:
-    """As `learn`, for a place that the trace has found: its tensor or number before the loop, or
+    """Like `learn`, for a place that the trace has found: its tensor or number before the loop, or
     those in its container, and what an iteration leaves there."""
     if type(before) is Unresolved:
         return
@@ -124,7 +124,8 @@ def in_the_first(body_trace: LoopTrace, dim: Dim) -> Dim:
 
 
 def larger(body_trace: LoopTrace, before: Type, after: Type) -> Growth | None:
-    """How a tensor has grown, if it is longer along one axis and nothing else has changed."""
+    """Return the growth of a tensor that is longer along one axis and otherwise of the same
+    type."""
     if before.dtype != after.dtype or before.ndim != after.ndim:
         return None
     axes = [k for k, (n, m) in enumerate(zip(before.shape, after.shape)) if n != m]

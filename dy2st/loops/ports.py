@@ -381,7 +381,7 @@ class LoopPorts(ContainerPorts):
         return value
 
     def count_roots(self, rows: Sequence[Row]) -> Counter[Value]:
-        """How many tensors that leave the loop show each storage."""
+        """Count the tensors that leave the loop by the storage that they show."""
         left = [q for _, _, _, a, _ in rows for q in leaves(a, self.frame)]
         for _, items in self.frame.appends.values():
             plain = (x.item if isinstance(x, ConditionalElement) else x for x in items)

@@ -173,7 +173,7 @@ class LoopTrace:
 
     @property
     def length(self) -> Dim:
-        """How many iterations run."""
+        """The number of iterations that run."""
         return Size.named(self.count) if self.count else self.loop.trip
 
     def need_bound(self) -> None:

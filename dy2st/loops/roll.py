@@ -327,7 +327,8 @@ class Runner:
             decide(self.trace, go, rest, self.has_no_iteration, *state)
 
     def has_no_iteration(self) -> None:
-        """Of a call, where the first iteration makes what is None before."""
+        """Refuse a call without iterations, where the first iteration creates an object in place of
+        None."""
         name = getattr(self.first, "name", "")
         raise ValueError(
             f"the loop has no iteration, and '{name}' is None before it ({self.site}); give "
@@ -466,7 +467,8 @@ def foreign_loop(trace: Trace, e: BaseException) -> None:
 
 
 def cannot_unroll(trace: Trace, trip: Dim, site: Loc, why: str, first: Any) -> BaseException:
-    """Why this must be one loop, and what stood against it."""
+    """Return the error for a loop that cannot be unrolled, with the reason why it was not
+    rolled."""
     what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
     if isinstance(first, Mismatch) and first.loc is not None:
         return Refused(

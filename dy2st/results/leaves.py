@@ -402,7 +402,7 @@ def again(like: object, parts: Sequence[object]) -> object:
 
 
 def save(tree: object, file: Saved) -> list[object]:
-    """How a tree of results stands in the manifest."""
+    """Return the manifest's form of a tree of results."""
     if isinstance(tree, Leaf):
         return tree.save(file)
     if isinstance(tree, Record):

@@ -27,7 +27,7 @@ GROWING = (list, collections.deque)
 
 @dataclass(frozen=True, eq=False)
 class Contents(Location):
-    """All elements of a container, as a tuple; of a dict, its items."""
+    """The contents of a container: its elements as a tuple; of a dict, its items."""
 
     obj: Any
 

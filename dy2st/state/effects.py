@@ -273,7 +273,7 @@ def is_recorded(f: object) -> bool:
 
 
 def refusal_of(f: object) -> tuple[str, str]:
-    """Why a call of `f` is refused, and what to do."""
+    """Return the reason why a call of `f` is refused, and the remedy."""
     found = _found(f)
     if isinstance(found, str):
         return found, "Call it outside of the translated function, and pass the result in."
@@ -286,7 +286,7 @@ def is_in(f: object, group: frozenset[str]) -> bool:
 
 
 def written(f: object) -> int | None:
-    """Which argument `f` writes; -1 is the object that it is a method of."""
+    """Return the argument that `f` writes; -1 is the object that it is a method of."""
     return next((WRITES[name] for name in names(f) if name in WRITES), None)
 
 

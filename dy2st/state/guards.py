@@ -416,7 +416,7 @@ class Guards(ContainerGuards):
         self.note(key, f"{self.name(tensor)}.{name}", f"{o}.{name}", value)
 
     def _settings(self, layer: object, own: Collection[object]) -> list[str]:
-        """All settings of a Paddle Layer in one comparison, and its sublayers by identity."""
+        """Compare all settings of a Paddle Layer at once, and its sublayers by identity."""
         fields: dict[str, object] = layer.__dict__
         known = _IRRELEVANT.union(own, ("forward",))
         chosen = [n for n, v in fields.items() if is_setting(v) and n not in known]

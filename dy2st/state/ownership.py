@@ -257,7 +257,7 @@ def is_plain_paddle(trace: Trace, owner: object) -> bool:
 
 
 def package_of(kind: type) -> str:
-    """Where a class comes from; some that Cython makes do not know."""
+    """Return the package of a class; some classes of Cython do not have one."""
     name = getattr(kind, "__module__", None)
     return name.split(".")[0] if isinstance(name, str) else "builtins"
 

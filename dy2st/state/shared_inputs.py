@@ -101,7 +101,7 @@ def may_be_views(group: Sequence[TracedInput]) -> bool:
 
 
 def described(inputs: Sequence[TracedInput]) -> str:
-    """Why inputs are declared, for the report."""
+    """Return the reason for declaring inputs, for the report."""
     names = ", ".join(dict.fromkeys(q.name for q in inputs))
     shared = any(len(group) > 1 for group in groups(inputs))
     return f"inputs share memory ({names})" if shared else f"inputs are not contiguous ({names})"
@@ -131,7 +131,7 @@ def declare(trace: Trace, inputs: Sequence[TracedInput]) -> None:
 
 
 def forbidden(group: Sequence[TracedInput]) -> Refused | None:
-    """Why a group cannot be views of one input."""
+    """Return the error for a group that cannot be views of one input."""
     names = " and ".join(dict.fromkeys(q.name for q in group))
     if len({q.tensor.dtype for q in group}) > 1:
         return refused(names, "They have different dtypes.")

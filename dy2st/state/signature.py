@@ -68,7 +68,7 @@ class Signature:
             self.leaves.append(a)
 
     def twin_containers(self) -> list[tuple[int, int]]:
-        """Which lists and dicts are one object."""
+        """Return the pairs of lists and dicts that are one object."""
         if not any(isinstance(a, (list, tuple, dict)) for a in (*self.args, *self.kwargs.values())):
             return []
         found = [q for a in (*self.args, *self.kwargs.values()) for q in _containers(a)]
@@ -78,7 +78,8 @@ class Signature:
 
     @property
     def paths(self) -> list[Path]:
-        """Where each leaf stands: the number or name of the argument, then keys and indices."""
+        """Return the path of each leaf: the number or name of the argument, then keys and
+        indices."""
         out: list[Path] = []
         for i, a in enumerate(self.args):
             out += _paths(a, (i,))
@@ -117,7 +118,8 @@ class Leaves(list):
 
 
 def _twins(leaves: Sequence[object]) -> list[tuple[int, int]]:
-    """Which leaves are one object: an in-place call on one is seen through the other."""
+    """Return the pairs of leaves that are one object: an in-place call on one is seen through the
+    other."""
     first: dict[int, int] = {}
     found = [(first.setdefault(id(q), k), k) for k, q in enumerate(leaves)]
     kinds = (Tensor, np.ndarray)

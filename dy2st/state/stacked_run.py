@@ -69,11 +69,11 @@ class Leaf:
 
     @property
     def shape(self) -> tuple[Dim, ...]:
-        """Of one element."""
+        """The shape of one element."""
         return self.inner.type.shape[1:] if self.group != 0 else self.inner.type.shape
 
     def stacked(self, trace: Trace, axis: int) -> Tensor:
-        """All elements as one tensor with the loop's axis at `axis`."""
+        """Return all elements as one tensor with the loop's axis at `axis`."""
         ndim = len(self.shape) + 1
         axis %= ndim
         if self.whole is None:
@@ -291,7 +291,7 @@ def stacked_pieces(
 
 
 def length_of(parts: Sequence[object]) -> Dim:
-    """How many elements there are in elements and segments."""
+    """Return the number of elements in elements and segments."""
     total: Dim = 0
     for q in parts:
         total = total + (q.trip if isinstance(q, StackedRun) else 1)
@@ -310,7 +310,7 @@ def computed(trace: Trace, x: object) -> object:
 
 
 def along_first_axis(trace: Trace, parts: list[Any]) -> Tensor:
-    """All elements in one tensor."""
+    """Return all elements in one tensor."""
     pieces = []
     for q in parts:
         if isinstance(q, StackedRun):

@@ -160,8 +160,8 @@ def shows_values(x: object) -> TypeGuard[Text]:
 
 
 def way_of(shown: Shown) -> Message:
-    """How the message of an error shows a value: a tensor that is formatted as its element is a
-    number."""
+    """Return the way in which an error message shows a value: a tensor that is formatted as its
+    element is a number."""
     x, how = shown.value, shown.how
     if is_int_or_float(x):
         return "int or float", ""

@@ -74,7 +74,7 @@ class TraceList(list):
         return self.raw()
 
     def raw(self) -> list[Any]:
-        """As the list holds them."""
+        """Return the elements and segments that the list holds."""
         return list.__getitem__(self, slice(None))
 
     def made(self, found: TraceList) -> Any:
@@ -82,8 +82,8 @@ class TraceList(list):
         return found
 
     def size(self) -> Dim:
-        """How many elements there are now; in a loop that is known to grow the list, that follows
-        from the loop's index."""
+        """Return the current number of elements; in a loop that is known to grow the list, it
+        follows from the loop's index."""
         total: Dim = 0
         for frame in self.loops_around():
             if id(self) in frame.growth and frame.loop is not None:
@@ -406,7 +406,7 @@ class TraceList(list):
         return whole.item(trace, lookup.row(trace, i, self.length(), "list"))
 
     def read_whole(self) -> None:
-        """All elements are read, those included that a loop around has appended."""
+        """Note that all elements are read, also those appended by an enclosing loop."""
         self._observe("iteration")
 
     def __iter__(self) -> Iterator[object]:

@@ -146,7 +146,8 @@ def _leaves(x: Any, home: Frame | None, trace: Trace | None, seen: set[int]) -> 
 
 
 def changed_type(trace: Trace, name: str, before: object, after: object) -> BaseException:
-    """Why a variable cannot be read after a loop that may run once more or not."""
+    """Return the error for a variable whose type after a loop depends on the number of
+    iterations."""
     return Refused(
         f"'{name}' has different types, depending on data.",
         trace.where(),

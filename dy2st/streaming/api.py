@@ -70,7 +70,7 @@ class LazyStream:
         return self._program
 
     def __call__(self, *args: object, **kwargs: Any) -> Any:
-        """As `StreamingProgram`."""
+        """See `StreamingProgram`."""
         if self._program is None:
             tensors = [paddle.to_tensor(x) for x in (*args, *kwargs.values())]
             self.made([(t.shape, t.dtype) for t in tensors])

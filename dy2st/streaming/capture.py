@@ -132,7 +132,7 @@ def _translated(
     chunk: int | None,
     frames: int,
 ) -> tuple[Parts, Whole]:
-    """As `translated`, with units of `frames` frames."""
+    """Like `translated`, with units of `frames` frames."""
     long, short = TYPICAL_FRAMES
     try:
         return _for_sequences_of(long, function, tensors, axes, chunk, frames)
@@ -144,7 +144,7 @@ def _translated(
 
 
 def definition(function: object) -> Loc | None:
-    """Where a function is defined: the place of an error about all of it."""
+    """Return the definition of a function, as the location of errors about the whole function."""
     code = getattr(getattr(function, "__func__", function), "__code__", None)
     return code and Loc(code.co_filename, code.co_firstlineno, function=code.co_name)
 

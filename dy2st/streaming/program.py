@@ -111,7 +111,7 @@ class StreamingProgram:
     # ------------------------------------------------------------ what it is
     @property
     def delay(self) -> object:
-        """How many frames of each result come before its first frame of data; a tree like the
+        """The number of frames of each result before its first frame of data; a tree like the
         result, None for what has no time."""
         found = [o.delay if o.axis is not None else None for o in self.chunked.outputs]
         return filled(self.chunked.tree, found)
@@ -147,8 +147,8 @@ class StreamingProgram:
         return StreamingProgram(self.parts, self._run)
 
     def batch(self, count: int) -> StreamBatch:
-        """So many independent streams, called together. Raises ValueError where the first axis is
-        the time, so that there is none for the streams."""
+        """Return `n` independent streams that are called together. Raises ValueError where the
+        first axis is the time, so that there is none for the streams."""
         axes = self.chunked.axes.items()
         found = [name for name, axis in axes if axis == 0]
         found += [f"result {k}" for k, o in enumerate(self.chunked.outputs) if o.axis == 0]

@@ -88,7 +88,7 @@ class Conditions(Home):
             yield from ((op, gap) for op, gap in frame.facts if isinstance(gap, Size))
 
     def facts_here(self) -> frozenset[tuple[str, object]]:
-        """All that holds in the branches around."""
+        """Return the path conditions of the enclosing branches."""
         return frozenset().union(*(frame.facts for frame in self.frames))
 
     def require_sign(self, dim: Dim, holds: str) -> None:

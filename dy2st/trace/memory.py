@@ -1,5 +1,5 @@
-"""How a tensor of the program lies in its storage: the chain of views to it, as rows and attributes
-that can be repeated, and strides and offset as eager Paddle would have them.
+"""The layout of tensors of the program in their storages: the chain of views, as rows and
+attributes that can be repeated, and strides and offset as eager Paddle would have them.
 
 Every storage of the program is contiguous; views have strides. Inputs are contiguous in the program
 whatever the caller passes, so a question about the memory of an input is a condition of the call
@@ -47,8 +47,8 @@ def chain_of(
 
 
 def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Recipe | None:
-    """As `chain_of`, of a value in a loop's body: indices are expressions of the iteration. Empty
-    for the object `root` itself."""
+    """Like `chain_of`, for a value in a loop's body: indices are expressions of the iteration.
+    Empty for the object `root` itself."""
     known = {v: dim for dim, v in frame.indices.items()}
     if frame.loop is not None:
         known[frame.loop.index] = Size.named(frame.loop.name)
@@ -162,7 +162,7 @@ def offset(trace: Trace, fake: Tensor) -> int:
 
 
 def fix(trace: Trace, root: Value) -> TracedInput | None:
-    """How this storage lies in memory becomes a condition of the call, if it is an input; one that
+    """Make the layout of this storage a condition of the call, if it is an input; one that
     is not contiguous is traced again, as a view of its memory."""
     for q in trace.inputs.by_id.values():
         if q.value is root and q.kind != "const" and q.number is None:
@@ -176,7 +176,7 @@ def fix(trace: Trace, root: Value) -> TracedInput | None:
 
 
 def offset_of(trace: Trace, value: Value) -> int:
-    """How many bytes behind the beginning of its memory the storage of a value begins."""
+    """Return the offset in bytes of the storage of a value in its memory."""
     found = fix(trace, trace.root(value))
     if found is None:
         return 0

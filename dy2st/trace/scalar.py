@@ -163,7 +163,7 @@ def under(x: object, facts: frozenset[PathCondition]) -> object:
 
 
 def here(x: object) -> object:
-    """As `under`, in the branches around this place."""
+    """Like `under`, in the branches around this place."""
     return under(x, x.home.facts_here()) if type(x) is RuntimeScalar and x.sides else x
 
 

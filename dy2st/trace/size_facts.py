@@ -66,7 +66,7 @@ class SizeFacts:
         return min(found), max(found)
 
     def range_of(self, name: str, skip: int = 0) -> Range | None:
-        """Of an index (from iteration `skip` on) or of a count."""
+        """Return the range of an index (from iteration `skip` on) or of a count."""
         loop = self.loops.get(name)
         if loop is not None:
             return Range(skip, loop.trip - 1, loop.limit)

@@ -185,7 +185,7 @@ class Trace(Conditions):
         return found if all(fresh) else None
 
     def known(self, value: Value) -> tuple[Any, ...] | None:
-        """As `elements`, to be used as numbers: a block that then writes one of the storages is not
+        """Like `elements`, for use as numbers: a block that then writes one of the storages is not
         traced this way."""
         found = self.elements(value)
         if found is not None:
@@ -390,7 +390,7 @@ class Trace(Conditions):
             self.require(doubt.known_length(), 1, "a container that a loop makes")
 
     def place_of(self, tensor: Tensor) -> Location | None:
-        """Where the trace found a real tensor; None for one that was just there."""
+        """Return the place where the trace found a real tensor; None if it has none."""
         return None if self.guards is None else self.guards.places.get(id(tensor))
 
 

@@ -28,8 +28,8 @@ _LAYER_DICTS = ("_buffers", "_parameters", "_sub_layers")
 # ---------------------------------------------------------------- kinds of containers
 @dataclass(frozen=True)
 class Kind:
-    """How the containers of one C type, and of classes derived from it, are read and filled again,
-    whatever methods a class of the user has.
+    """Access to the containers of one C type, and of classes derived from it, for reading and
+    restoring, whatever methods a class of the user has.
 
     base: the type. mapping: whether it has keys. indexed: whether `obj[i] = v` changes an element
     or the value of a key. fill: replaces all elements, or all items of a mapping.
@@ -41,7 +41,7 @@ class Kind:
     fill: Callable[[Any, tuple[Any, ...]], None]
 
     def contents(self, obj: object) -> tuple[Any, ...]:
-        """All elements, of a mapping its items."""
+        """Return all elements, of a mapping its items."""
         return tuple(self.base.items(obj) if self.mapping else self.base.__iter__(obj))
 
     def values(self, obj: object) -> tuple[object, ...]:

@@ -130,7 +130,7 @@ def raised_at(error: BaseException) -> Loc:
 
 
 def innermost(error: BaseException | None) -> types.TracebackType | None:
-    """Where an exception was raised. Patches of Paddle's functions pass calls on."""
+    """Return the innermost frame of an exception. Patches of Paddle's functions pass calls on."""
     found = at = None if error is None else error.__traceback__
     while at is not None:
         if at.tb_frame.f_code.co_filename != _PATCHES or is_raise(at):

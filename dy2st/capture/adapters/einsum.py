@@ -26,7 +26,7 @@ def einsum(e: Emitter, operands: Sequence[object], equation: str) -> tuple[FakeT
 
 
 def contracted(e: Emitter, operands: Sequence[object], equation: str) -> FakeTensor:
-    """Of one or two operands of one type."""
+    """Contract one or two operands of one type."""
     if len(operands) > 2:
         raise NoRow("einsum of these operands")
     terms, result = _terms(e, operands, equation)

@@ -60,7 +60,7 @@ def padding_of(
     taps: tuple[int, int],
     stride: tuple[int, int],
 ) -> Padding:
-    """As Paddle resolves it: one number or two for an axis, or by name."""
+    """Resolve padding like Paddle: one number or two for an axis, or by name."""
     if how == "VALID":
         return ((0, 0), (0, 0))
     if how == "SAME":
@@ -173,7 +173,7 @@ def padded(e: Emitter, x: object, axis: int, ends: tuple[int, int], mode: str, v
 def edge(
     e: Emitter, x: object, axis: int, count: int, last: bool, mode: str, value: float
 ) -> FakeTensor:
-    """So many elements before an axis, or behind it."""
+    """Return a number of padding elements before an axis, or behind it."""
     t = e.type(x)
     n, shape = t.shape[axis], (*t.shape[:axis], count, *t.shape[axis + 1 :])
     if mode == "constant":
@@ -260,7 +260,8 @@ UNEQUAL = 32
 
 
 def adapted(e: Emitter, x: object, count: tuple[int, int], how: str) -> FakeTensor:
-    """So many windows along each axis, of equal size or not; they may overlap by a pixel."""
+    """Adaptive pooling: a number of windows along each axis, which may differ in size and overlap
+    by a pixel."""
     sizes, plain = e.type(x).shape[2:], ((0, 0), (0, 0))
     if how != "avg" or not all(isinstance(d, int) for d in sizes):
         raise NoRow(f"{count} windows over {sizes}")

@@ -62,7 +62,7 @@ def cross_entropy(
         loss = e.neg(e.sum(e.multiply(logs, truth), axes=(at,), keepdim=True))
 
         def backward(g: Tensor) -> FakeTensor:
-            """As if the labels of an element had the sum 1."""
+            """Compute the gradient as if the labels of an element had the sum 1."""
             return e.multiply(g, e.subtract(weights, truth))
 
         return weights, with_gradient(e, x, loss, backward)

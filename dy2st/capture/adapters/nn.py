@@ -53,7 +53,7 @@ def mv(e: Emitter, x: object, y: object) -> FakeTensor:
 
 @adapter("dot")
 def dot(e: Emitter, x: object, y: object) -> FakeTensor:
-    """Of vectors, or of the rows of matrices."""
+    """Compute the dot product of vectors, or of the rows of matrices."""
     if e.type(x) != e.type(y) or not 1 <= e.type(x).ndim <= 2:
         raise NoRow("dot of different vectors")
     return e.sum(e.multiply(x, y), axes=(-1,))
@@ -252,7 +252,7 @@ def is_empty(e: Emitter, x: object) -> FakeTensor:
 
 @adapter("sequence_mask")
 def sequence_mask(e: Emitter, x: object, maxlen: object, dtype: object) -> FakeTensor:
-    """Which of the first `maxlen` positions come before each of the lengths `x`."""
+    """Return a mask of the first `maxlen` positions that come before each of the lengths `x`."""
     maxlen = number_of(maxlen)
     if maxlen is None or type(maxlen) is int and maxlen < 0:
         maxlen = e.max(e.cast_to(x, I64), axes=())

@@ -21,7 +21,7 @@ ALIASES = {"input": "x", "dim": "axis", "other": "y", "keepdims": "keepdim"}
 
 
 def _most_positional(f: Callable[..., object]) -> float:
-    """How many arguments besides the emitter; entries may add a None for `out`."""
+    """Return the number of arguments besides the emitter; entries may add a None for `out`."""
     found = inspect.signature(f).parameters.values()
     if any(p.kind == inspect.Parameter.VAR_POSITIONAL for p in found):
         return float("inf")

@@ -109,7 +109,7 @@ def arange(
 
 
 def _steps(start: object, end: object, step: Any) -> Dim | None:
-    """How many steps there are to an end that is a size, where nothing is left."""
+    """Return the number of steps to an end that is a size, if the division has no remainder."""
     if any(isinstance(q, float) and q != int(q) for q in (start, end, step)) or is_symint(step):
         return None
     gap = dim_of(end) - dim_of(start) if is_symint(end) else None
@@ -319,7 +319,7 @@ adapter("triu")(lambda e, x, diagonal=0: _triangle(e, "triu", x, diagonal))
 def linspace(
     e: Emitter, start: object, stop: object, num: object, dtype: object, place: object = None
 ) -> object:
-    """Of numbers that the trace knows: a constant, which Paddle computes."""
+    """For numbers that the trace knows: a constant, which Paddle computes."""
     numbers = [e.literal(q) for q in (start, stop, num)]
     if any(type(q) not in (int, float) for q in numbers):
         raise NoRow("linspace of numbers that are not known")

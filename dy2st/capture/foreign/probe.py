@@ -204,8 +204,8 @@ class Probe:
     def flags(
         self, operands: Sequence[Tensor], written: Sequence[int]
     ) -> tuple[list[bool], list[int]]:
-        """Which results, and then which overwritten operands, require a gradient; the operands
-        that backward gives one."""
+        """Return which results, then which overwritten operands, require a gradient, and the
+        operands that backward gives one."""
         trained = [k for k, q in enumerate(operands) if not q.stop_gradient]
         if not trained or not grad_enabled() or self.name in RANDOM or self.name in BY_VALUE:
             return [], trained

@@ -69,7 +69,7 @@ def index_tensors(e: Emitter, item: object, axis: int, sizes: tuple[Dim, ...]) -
 
 
 def chosen(mask: np.ndarray, sizes: tuple[Dim, ...]) -> tuple[object, ...]:
-    """Where a mask is true that is known while tracing."""
+    """Return the positions where a mask that is known while tracing is true."""
     if not mask.ndim:
         mask = mask.reshape(1)
     elif tuple(sizes) != mask.shape:

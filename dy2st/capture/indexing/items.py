@@ -235,7 +235,7 @@ def filled(e: Emitter, x: Tensor, items: Sequence[object]) -> list[object]:
 
 
 def axes_of(item: object) -> int:
-    """How many axes of the tensor an item stands for."""
+    """Return the number of axes of the tensor that an item indexes."""
     if item is None or item is Ellipsis:
         return 0
     if isinstance(item, Tensor):

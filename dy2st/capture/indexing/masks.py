@@ -36,7 +36,7 @@ class Mask:
     axis: int
 
     def behind(self, e: Emitter, t: Type) -> int:
-        """How many axes of `t` come behind those of the mask."""
+        """Return the number of axes of `t` behind those of the mask."""
         return t.ndim - self.axis - e.type(self.flags).ndim
 
     def test(self, e: Emitter, t: Type) -> FakeTensor:

@@ -17,7 +17,7 @@ from ir.types import I64, Dim, product
 
 
 def positions(e: Emitter, flags: Tensor) -> FakeTensor:
-    """Where a bool tensor is true: i64[n] in the order of its elements."""
+    """Return the positions where a bool tensor is true: i64[n] in the order of its elements."""
     value = lift(e.trace, flags)._value
     return once(e.trace, "positions", value, lambda: _positions(e, flags))
 

@@ -70,13 +70,14 @@ def sliced(e: Emitter, x: object, axis: int, item: slice) -> object:
 
 
 def _left_out(item: slice) -> int:
-    """How many elements `x[a:b]` surely leaves out, where it has some."""
+    """Return a lower bound of the number of elements that a non-empty `x[a:b]` leaves out."""
     front, end = (q if type(q) is int else 0 for q in (item.start, item.stop))
     return max(front, 0) + max(-end, 0)
 
 
 def _most(trace: Trace, item: slice, n: Dim) -> Dim:
-    """How long `x[a:b]` can be: as long as `x`, if numbers do not say less."""
+    """Return an upper bound of the length of `x[a:b]`: that of `x`, if constants give no lower
+    one."""
     low, high = (0 if q is None else q for q in (item.start, item.stop))
     if type(low) is not int or type(high) is not int or (low < 0) == (high > 0):
         return n

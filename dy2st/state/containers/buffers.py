@@ -128,7 +128,7 @@ def want(trace: Trace, target: Any, loops: Sequence[Frame]) -> None:
 def want_stores(
     trace: Trace, target: object, loops: Sequence[Frame], i: object, items: Sequence[object]
 ) -> bool:
-    """As `want`, for a list of which the loops replace elements, `i` of them by one of `items`;
+    """Like `want`, for a list of which the loops replace elements, `i` of them by one of `items`;
     this trace goes on as if they did not. False if the next one would not have the tensors."""
     known = loops[0].learned.buffers
     wanted = known.get(id(target)) or wanted_for(trace, target)
@@ -191,7 +191,7 @@ class LeafBuffer:
 
     @property
     def type(self) -> Type:
-        """Of one element."""
+        """The type of one element."""
         t = self.fake._value.type
         return t.with_shape(t.shape[1:])
 
@@ -241,7 +241,7 @@ class Rows(Unstacked):
 
     @property
     def fake(self) -> Any:  # type: ignore[override]
-        """Where the elements are taken from: no later write reaches them."""
+        """The tensor from which elements are taken: no later write reaches them."""
         if self.made is None:
             trace = self.trace
             attrs = {"axis": 0, "start": self.start, "length": self.length, "step": 1}

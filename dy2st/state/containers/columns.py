@@ -197,7 +197,7 @@ def read(
 
 
 def distance(frame: Frame, column: Column, picked: Picked) -> int:
-    """How many iterations ago the attribute was stored; 0 for this one."""
+    """Return the number of iterations since the attribute was stored; 0 for this one."""
     assert frame.loop is not None
     fill = column.fill
     if fill is not None and is_symint(picked.at):

@@ -150,7 +150,7 @@ def record(trace: Trace, target: object, value: object, fill: Fill) -> None:
 
 
 def known(trace: Trace, target: object, loops: Sequence[Frame]) -> Fill | None:
-    """How the innermost of these loops fills the list, if that is known so far."""
+    """Return the way in which the innermost of these loops fills the list, if it is known."""
     held = [f for f in loops if id(target) in f.learned.fills or id(target) in f.fills]
     if held and held != [loops[-1]]:
         hold(trace, target)

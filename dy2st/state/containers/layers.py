@@ -43,7 +43,7 @@ Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], object]
 
 # ---------------------------------------------------------------- one structure
 def difference(layers: Sequence[object]) -> str:
-    """Why one Layer cannot stand for all of these; empty if it can."""
+    """Return the reason why one Layer cannot stand for all of these; empty if it can."""
     first = layers[0]
     if any(type(q) is not type(first) for q in layers):
         return "picks Layers of different classes"
@@ -127,7 +127,7 @@ class Picked:
         return self.known[name]
 
     def member(self, name: str) -> object:
-        """As `value`, for code of Paddle that looks into the dicts of a Layer."""
+        """Like `value`, for code of Paddle that looks into the dicts of a Layer."""
         return self.value(name, [getattr(q, name) for q in self.layers])
 
     def stop(self, what: str) -> NeedsConcrete:

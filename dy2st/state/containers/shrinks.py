@@ -70,7 +70,7 @@ def known(target: object, loops: Sequence[Frame]) -> Frame | None:
 
 
 def taken(target: object, frame: Frame) -> tuple[Dim, Dim]:
-    """How many elements have been taken from the front and from the back."""
+    """Return the numbers of elements taken from the front and from the back."""
     _, front, back = frame.shrunk.get(id(target), (target, 0, 0))
     shrink = frame.learned.shrinks.get(id(target))
     if shrink is None or frame.loop is None:

@@ -129,7 +129,7 @@ def grows(target: object, loops: Sequence[Frame]) -> bool:
 
 
 def distance(trace: Trace, target: Any, i: object, loops: Sequence[Frame]) -> int | None:
-    """How far from the end `target[i]` is now, if that is the same in every iteration."""
+    """Return the distance of `target[i]` from the end, if it is the same in every iteration."""
     if not loops or any(id(target) in f.queues or id(target) in f.fills for f in loops):
         return None
     if type(i) is int:

@@ -149,7 +149,7 @@ def _back(e: Emitter, z: Tensor, axis: int) -> FakeTensor:
 
 # ---------------------------------------------------------------- transforms of the last axis
 def transform(e: Emitter, z: Tensor, n: int, sign: int, factor: float, kept: int = 0) -> FakeTensor:
-    """Of pairs `[..., n, 2]`: the first `kept` frequencies, all if it is 0."""
+    """Transform pairs `[..., n, 2]`: the first `kept` frequencies, all if it is 0."""
     kept, a = kept or n, split_of(n)
     outer, dtype = e.type(z).shape[:-2], e.type(z).dtype
     if a is None:
@@ -173,7 +173,7 @@ def _second(e: Emitter, z: Tensor, a: int, b: int, sign: int, kept: int) -> Fake
 
 
 def half_of_real(e: Emitter, x: Tensor, n: int, sign: int, factor: float) -> FakeTensor:
-    """Of a real tensor `[..., n]`: pairs of its frequencies up to the half."""
+    """Transform a real tensor `[..., n]`: pairs of its frequencies up to the half."""
     outer, dtype, kept, a = e.type(x).shape[:-1], e.type(x).dtype, n // 2 + 1, split_of(n)
     if a is None:
         out = e.matmul(x, held(e, "of_real", n, kept, sign, factor, dtype))
@@ -270,7 +270,7 @@ def _parts(w: np.ndarray) -> np.ndarray:
 
 
 def _conjugates(n: int, m: int) -> np.ndarray:
-    """How often frequency k of m counts: once if it is its own conjugate, not at all behind the
+    """Return the multiplicity of frequency k of m: one if it is its own conjugate, zero behind the
     half."""
     k = np.arange(m)
     return np.where(k > n // 2, 0.0, np.where((k == 0) | (2 * k == n), 1.0, 2.0))

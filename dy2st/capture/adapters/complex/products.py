@@ -50,7 +50,7 @@ def _swapped(e: Emitter, x: object) -> object:
 
 
 def _product(e: Emitter, x: object, y: object, dtype: DType) -> FakeTensor:
-    """Of tensors with two axes or more."""
+    """Multiply tensors with two axes or more."""
     *_, m, k = e.type(x).shape
     *outer, rows, n = e.type(y).shape
     if not is_complex(e, y):

@@ -46,7 +46,7 @@ def send_ue_recv(
     reduce: str = "SUM",
     size: Any = 0,
 ) -> FakeTensor:
-    """As `send_u_recv`; what is sent is combined with what the edge has."""
+    """Like `send_u_recv`; messages are combined with values of the edges."""
     at, to = ends(e, source, target)
     sent = arithmetic(e, OPERATIONS[message], e.gather(x, at, axis=0), y)
     return received(e, sent, to, reduce, rows_of(e, x, size))

@@ -111,7 +111,7 @@ COMPARED = 64
 def searchsorted(
     e: Emitter, boundaries: object, x: object, short: bool = False, right: bool = False
 ) -> FakeTensor:
-    """How many boundaries are below each element, or with `right` not above; all of them where it
+    """Count the boundaries below each element, or with `right` not above; all of them where it
     is not finite, as Paddle's kernel counts."""
     same_dtype(e, boundaries, x)
     line = e.type(boundaries)

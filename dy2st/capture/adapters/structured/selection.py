@@ -90,7 +90,7 @@ def kind(dtype: object) -> DType:
 
 
 def runs(e: Emitter, x: Tensor) -> tuple[FakeTensor, FakeTensor, FakeTensor]:
-    """Of the runs of equal elements: where each begins, the number of that of each element, and how
+    """Return the runs of equal elements: the start of each, the run of each element, and how
     long each is."""
     (n,) = e.type(x).shape
     numbers, zero, one = counting(e, n), e.full(0, I64), e.full(1, I64)
@@ -106,7 +106,7 @@ def runs(e: Emitter, x: Tensor) -> tuple[FakeTensor, FakeTensor, FakeTensor]:
 
 @adapter("bincount")
 def bincount(e: Emitter, x: Tensor, weights: object = None, minlength: object = 0) -> FakeTensor:
-    """How often each number occurs, or the sum of its weights: up to the largest one."""
+    """Count each number up to the largest one, or sum its weights."""
     x, least = e.cast_to(x, I64), number_of(minlength)
     if e.type(x).ndim != 1 or type(least) is not int:
         raise NoRow("bincount of a matrix")

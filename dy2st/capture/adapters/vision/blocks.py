@@ -43,7 +43,7 @@ def unfold(
 
 
 def patches(e: Emitter, x: object, k: list[int]) -> FakeTensor:
-    """As `unfold`, of windows that lie side by side."""
+    """Like `unfold`, for adjacent windows."""
     n, c, h, w = e.type(x).shape
     rows, columns = h // k[0], w // k[1]
     cut = e.slice(x, axis=2, start=0, length=rows * k[0])

@@ -53,7 +53,7 @@ def taps_of(response: Callable[[np.ndarray], np.ndarray], n: int, dtype: Any) ->
 
 
 def _filled(taps: list[tuple[int, float]], count: int) -> list[tuple[int, float]]:
-    """So many taps: the last one in parts."""
+    """Return `count` taps: the weight of the last one is split."""
     parts = count - len(taps) + 1
     (last, weight) = taps[-1]
     shares = [weight / 2**k for k in range(1, parts)]
@@ -122,7 +122,7 @@ def resized(
 
 
 def _repeats(n: Dim, wanted: Dim, factor: float | None) -> int | None:
-    """How often each element comes, where that is a whole number."""
+    """Return the number of repeats of each element, if it is an integer."""
     times = factor if factor is not None else divide(wanted, n)
     if not isinstance(times, (int, float)) or times != int(times):
         return None
