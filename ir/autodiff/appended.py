@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ir.ops.views import span_of
 from ir.program import Carry, Node, Op, Scan, Value
 from ir.types import Dim, Size, is_natural, substitute_dim
 from ir.uses import users
@@ -58,7 +59,7 @@ def _only_appends(
     value, end = p.inner, first[0]
     for op in (*stores, None):
         rest = [n for n in readers.get(value, ()) if n is not op]
-        if not all(_reads_front(n, value, axis, end) for n in rest):
+        if not all(_reads_front(n, axis, end) for n in rest):
             return False
         if op is None:
             break
@@ -79,17 +80,12 @@ def _place(s: Scan, op: Op) -> tuple[Dim, Dim] | None:
     return (op.attrs["start"], op.operands[1].type.shape[axis]) if op.attrs["step"] == 1 else None
 
 
-def _reads_front(n: Node, v: Value, axis: int, end: Dim) -> bool:
+def _reads_front(n: Node, axis: int, end: Dim) -> bool:
     """Whether a node reads nothing of `v` but elements in front of `end`."""
-    if not isinstance(n, Op) or n.name not in ("slice", "index"):
+    span = span_of(n)
+    if span is None or span.axis != axis or span.step != 1:
         return False
-    a = n.attrs
-    if a["axis"] % v.type.ndim != axis:
-        return False
-    if n.name == "index":
-        return is_natural(a["index"]) and is_natural(end - 1 - a["index"])
-    length = n.result.type.shape[axis]
-    return a["step"] == 1 and is_natural(a["start"]) and is_natural(end - a["start"] - length)
+    return is_natural(span.start) and is_natural(end - span.start - span.length)
 
 
 __all__ = ["appended"]

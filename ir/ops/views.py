@@ -186,6 +186,31 @@ def place_of(op: Op) -> Place:
     return Place(name, tuple(at), attrs, t)
 
 
+@dataclass(frozen=True)
+class Span:
+    """`length` elements along an axis; element i is `start + step * i`."""
+
+    axis: int
+    start: Dim
+    length: Dim
+    step: int
+
+
+def span_of(op: object) -> Span | None:
+    """What a `slice` or `index` shows of its operand; None for anything else."""
+    if not isinstance(op, Op) or op.name not in ("slice", "index"):
+        return None
+    a, axis = op.attrs, op.attrs["axis"] % op.operands[0].type.ndim
+    if op.name == "index":
+        return Span(axis, a["index"], 1, 1)
+    return Span(axis, a["start"], a["length"], a["step"])
+
+
+def starting_at(op: Op, start: Dim) -> Attrs:
+    """The attributes of a `slice` or `index` that starts elsewhere."""
+    return {**op.attrs, "index" if op.name == "index" else "start": start}
+
+
 def along(attrs: Attrs, shape: Sequence[Dim]) -> Attrs:
     """With the length of the part along the axis."""
     return {**attrs, "length": shape[axis_in(attrs["axis"], len(shape))]}

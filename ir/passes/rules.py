@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ir.opdef import OPS
-from ir.ops.views import STORES, place_of, view_name
+from ir.ops.views import STORES, place_of, span_of, starting_at, view_name
 from ir.passes.stores import axis_of, behind
 from ir.program import ENDLESS, Fused, Node, Op, Scan, Value
 from ir.rewrite import Block
@@ -281,33 +281,26 @@ def whole_slice(b: Block, op: Op) -> Value | None:
 def slice_of_slice(b: Block, op: Op) -> Value | None:
     """slice(slice(x, start=2, length=6), start=1, length=3) => slice(x, start=3, length=3)"""
     inner = b.op_of(op.operands[0], "slice")
-    if inner is None or axis_of(inner) != axis_of(op):
+    outside, inside = span_of(op), span_of(inner)
+    if inner is None or inside is None or outside is None or inside.axis != outside.axis:
         return None
-    start, step = inner.attrs["start"], inner.attrs["step"]
-    x, new = inner.operands[0], dict(op.attrs)
-    if op.name == "index":
-        new["index"] = start + step * op.attrs["index"]
-    else:
-        new.update(start=start + step * op.attrs["start"], step=step * op.attrs["step"])
-    return b.emit(op.name, [x], {**new, "axis": axis_of(op)})[0]
+    new = starting_at(op, inside.start + inside.step * outside.start)
+    if "step" in new:
+        new["step"] = inside.step * outside.step
+    return b.emit(op.name, inner.operands, {**new, "axis": outside.axis})[0]
 
 
 @rule_for("slice", "index")
 def slice_of_concat(b: Block, op: Op) -> Value | None:
     """slice(concat(x, y), start=len(x), length=len(y)) => y. Only what lies within one part."""
-    inner = b.op_of(op.operands[0], "concat")
-    if inner is None or axis_of(inner) != axis_of(op):
+    inner, span = b.op_of(op.operands[0], "concat"), span_of(op)
+    if inner is None or span is None or axis_of(inner) != span.axis or span.step != 1:
         return None
-    axis = axis_of(op)
-    if op.name == "slice" and op.attrs["step"] != 1:
-        return None
-    length = op.attrs.get("length", 1)
-    start = op.attrs["start"] if op.name == "slice" else op.attrs["index"]
+    start = span.start
     for part in inner.operands:
-        n = part.type.shape[axis]
-        if _within(start, length, n):
-            at = "index" if op.name == "index" else "start"
-            return b.emit(op.name, [part], {**op.attrs, "axis": axis, at: start})[0]
+        n = part.type.shape[span.axis]
+        if _within(start, span.length, n):
+            return b.emit(op.name, [part], {**starting_at(op, start), "axis": span.axis})[0]
         start = start - n
         if isinstance(start, int) and start < 0:
             return None

@@ -25,6 +25,7 @@ from typing import TypeAlias
 from ir.analysis.alias import at_least_once
 from ir.analysis.ranges import facts_of, never_negative
 from ir.ops.reduce import normal_axes
+from ir.ops.views import span_of, starting_at
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import all_users, put
 from ir.program import Carry, Last, Node, Op, Port, Program, Scan, Stack, Value
@@ -79,10 +80,10 @@ def _ends(s: Scan, p: Stack, readers: Readers) -> bool:
 
 
 def _is_last_step(n: object, s: Scan, p: Stack) -> bool:
-    if not isinstance(n, Op) or n.name not in ("index", "slice"):
-        return False
-    at, length = n.attrs.get("index", n.attrs.get("start")), n.attrs.get("length", 1)
-    return n.attrs["axis"] % p.outer.type.ndim == p.axis and at == s.length - 1 and length == 1
+    span = span_of(n)
+    return (
+        span is not None and span.axis == p.axis and span.start == s.length - 1 and span.length == 1
+    )
 
 
 # ---------------------------------------------------------------- the last k steps
@@ -132,16 +133,10 @@ def _steps_read(s: Scan, p: Stack, readers: Readers, facts: tuple[Dim, ...]) -> 
 
 def _first_read(n: object, p: Stack) -> Dim | None:
     """The first of the steps that `n` reads, if it is a view of some of them."""
-    if not isinstance(n, Op) or n.name not in ("index", "slice"):
+    span = span_of(n)
+    if span is None or span.axis != p.axis or not isinstance(span.length, int) or span.length < 1:
         return None
-    if n.attrs["axis"] % p.outer.type.ndim != p.axis:
-        return None
-    if n.name == "index":
-        at: Dim = n.attrs["index"]
-        return at
-    start, step, length = (n.attrs[q] for q in ("start", "step", "length"))
-    first: Dim = start if step > 0 else start + (length - 1) * step
-    return first if isinstance(length, int) and length > 0 else None
+    return span.start if span.step > 0 else span.start + (span.length - 1) * span.step
 
 
 def _of_steps(p: Stack, k: int) -> Type:
@@ -174,8 +169,9 @@ class _Buffer:
         x = self.last
         if axis:
             x = b.transpose(x, perm=(*range(1, axis + 1), 0, *range(axis + 1, x.type.ndim)))
-        where = "index" if op.name == "index" else "start"
-        new: Value = b.emit(op.name, (x,), {**op.attrs, where: op.attrs[where] - gone})[0]
+        span = span_of(op)
+        assert span is not None
+        new: Value = b.emit(op.name, (x,), starting_at(op, span.start - gone))[0]
         return new
 
 
