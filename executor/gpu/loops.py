@@ -60,12 +60,18 @@ def _of_loop(x: Loop, own: Own) -> list[Launch]:
     named = {n for q in x.body for v in views(q) for n in _names(v)}
     inner = any(n.startswith("#") for n in names_in(x.trip))
     states = [q for q in x.body if _is_state(x, q)]
-    if inner or x.parity in named or len(states) != 1:
+    if inner or x.parity in named or len(states) != 1 or _changes_shapes(x):
         return [x]
     alone, sums = _without_sums(_without_copies(x, own), own)
     before, whole = _with_one_product(alone, own)
     turned = _turned(whole)
     return [x] if turned is None else [*before, *turned, *sums]
+
+
+def _changes_shapes(x: Loop) -> bool:
+    """Whether iterations work on other shapes: `x[:t+1]`."""
+    dims = (d for q in x.body for v in views(q) for d in (*v.shape, *v.strides))
+    return any(x.index in names_in(d) for d in dims)
 
 
 def _is_plain(q: Launch) -> bool:
