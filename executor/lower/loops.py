@@ -53,6 +53,7 @@ def scan(low: Lowerer, s: Scan) -> None:
     low.open(loop=s.loc)
     if s.size:
         low.scopes[-1].sizes.add(s.size)
+    low.running.append(s.trip - 1)
     low.uses.append(uses)
     _enter(low, s, index)
     for p, state in states.items():
@@ -62,6 +63,7 @@ def scan(low: Lowerer, s: Scan) -> None:
     lower_block(low)
     _leave(low, s, results, index)
     low.uses.pop()
+    low.running.pop()
     asks = is_long(s, low.program.capacities)
     low.emit(Loop(index, parity, after, s.trip, low.close(), go, s.count, asks))
     _check_capacity(low, s)

@@ -80,17 +80,17 @@ class Lowerer:
     """`env` is where a value lies.
 
     `constants` are values that one literal fills, `known` are integers that are sizes or symbols,
-    `ranges` are those of counts and indices of loops. `origin` is the outermost value that a const
-    port hands on. `owned` values may be overwritten. `reserved` is storage that a copy at the end
-    of the block fills. `places` are views that must hold a value when its block ends, and `wants`
-    says what for. `ahead` are values that a later op would copy,
-    with how to find the place where they are made instead (`executor.plan.destinations`), `parts`
-    the stores whose part has been found so. `merged` are ops that an earlier launch has done.
-    `elements` bounds integers, `steps` are those of carries that move by a number. `addressed` are
-    the `tensor_array`s that are no copies, and `arrays` what they are. `donated` are inputs whose
-    memory is spare, and `reasons` says why others are not updated in place. `conditions` are those
-    on the sizes of loops that the types of a node rest on. `calls` are the foreign ops so far,
-    `expressions` those of elementwise work.
+    `ranges` are those of counts and indices of loops, `running` dims that are >= 0 because the
+    loops around run. `origin` is the outermost value that a const port hands on. `owned` values may
+    be overwritten. `reserved` is storage that a copy at the end of the block fills. `places` are
+    views that must hold a value when its block ends, and `wants` says what for. `ahead` are values
+    that a later op would copy, with how to find the place where they are made instead
+    (`executor.plan.destinations`), `parts` the stores whose part has been found so. `merged` are
+    ops that an earlier launch has done. `elements` bounds integers, `steps` are those of carries
+    that move by a number. `addressed` are the `tensor_array`s that are no copies, and `arrays` what
+    they are. `donated` are inputs whose memory is spare, and `reasons` says why others are not
+    updated in place. `conditions` are those on the sizes of loops that the types of a node rest on.
+    `calls` are the foreign ops so far, `expressions` those of elementwise work.
     """
 
     machine: Machine
@@ -105,6 +105,7 @@ class Lowerer:
     constants: dict[Value, k.Scalar] = field(default_factory=dict)
     known: dict[Value, Dim] = field(default_factory=dict)
     ranges: dict[str, Range] = field(default_factory=dict)
+    running: list[Dim] = field(default_factory=list)
     origin: dict[Value, Value] = field(default_factory=dict)
     owned: set[Value] = field(default_factory=set)
     reserved: frozenset[Buffer] = frozenset()
@@ -283,7 +284,9 @@ class Lowerer:
     def stays_natural(self, value: Dim) -> bool:
         """Whether `value >= 0` in every iteration of the loops around."""
         least = extreme(value, self.ranges.get, largest=False)
-        return least is not None and is_natural(least) and not has_symbols(least)
+        if least is None or has_symbols(least):
+            return False
+        return never_negative(least, self.running)
 
     def hold(self, conditions: Sequence[Require]) -> list[Require]:
         """Check the conditions whose sizes are known by now; returns the others."""
