@@ -12,9 +12,11 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.trace import Trace
 from ir import Op, Value
-from ir.analysis.affine import DIMS, LINEAR, combined
+from ir.analysis.affine import DIMS, combined
 from ir.types import I64, Dim, Size, product
 
+#: ops that may add a constant
+MOVES = ("add", "subtract", "scale")
 #: expressions of more values are not followed
 MOST_VALUES = 100
 
@@ -60,10 +62,12 @@ def _distance(trace: Trace, first: Value, end: Value) -> int | None:
 
 class _Polynomials:
     """Integers as polynomials of others, which have names here. `ops`: those that expressions are
-    made of, by the number of their frame."""
+    made of, by the number of their frame; none from outside of frame `first`, the body of the
+    innermost loop, which may still write what these read."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self.first = max(k for k, f in enumerate(trace.frames) if k == 0 or not f.branch)
         self.found: dict[Value, Dim] = {}
         self.ops: dict[int, set[Op]] = {}
 
@@ -78,7 +82,8 @@ class _Polynomials:
             if values.frame_of.get(value) is not self.trace.frames[k]:
                 continue
             op = self.trace.frames[k].maker(value)
-            made = self.made(op) if op is not None and len(self.found) < MOST_VALUES else None
+            follows = op is not None and k >= self.first and len(self.found) < MOST_VALUES
+            made = self.made(op) if op is not None and follows else None
             if made is not None and op is not None:
                 self.ops.setdefault(k, set()).add(op)
                 self.found[value] = made
@@ -93,7 +98,7 @@ class _Polynomials:
             return op.attrs["value"] if type(op.attrs["value"]) is int else None
         if _hands_on(op):
             return self.of(op.operands[0])
-        if op.name not in LINEAR:
+        if op.name not in MOVES:
             return None
         return combined(op, [self.operand(v) for v in op.operands], DIMS)
 

@@ -84,11 +84,48 @@ def later_in_a_branch(x, i, j):
     return y
 
 
+def start_in_a_loop(x, i, j):
+    i = i * 1
+    end, y = i + 3, x.sum() * 0
+    for _ in range(3):
+        y = y + x[i:end].sum()
+        i.add_(j)
+    return y
+
+
+def both_in_a_loop(x, i, j):
+    i, y = i * 1, x.sum() * 0
+    for _ in range(3):
+        end = i + 3
+        y = y + x[i:end].sum()
+        i.add_(j)
+        y = y * 2 + x[i:end].sum()
+    return y
+
+
+def elements_of_a_tensor(x, i, j):
+    places = paddle.stack([i, i + 4])
+    end = places[0] + 3
+    places.add_(j)
+    return x[places[0] : end].sum()
+
+
+def end_in_a_branch(x, i, j):
+    i = i * 1
+    end = i + 3
+    if x.sum() > 0:
+        end.add_(j)
+    return x[i:end].sum()
+
+
 def other_products(x, i, j):
     return x[i * j : i * i + 1].sum()
 
 
-LONGER = [later_end, later_start, later_view, later_in_a_branch, sums, multiples, other_products]
+LONGER = [
+    later_end, later_start, later_view, later_in_a_branch, start_in_a_loop, both_in_a_loop,
+    elements_of_a_tensor, end_in_a_branch, sums, multiples, other_products,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("f", [*WINDOWS, *LONGER])
