@@ -15,6 +15,7 @@ forms (`combined`), and so is how a polynomial becomes ops again (`emitted`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
@@ -75,10 +76,9 @@ def _both(x: F | None, y: F, by: Callable[[F, F], F | None]) -> F | None:
 def _constants(op: Op) -> tuple[Fraction | None, ...]:
     """The two numbers of `scale`, which cuts those that an integer type does not hold."""
     numbers = [op.attrs["scale"], op.attrs["bias"]]
-    if op.result.type.dtype.kind == "f":
-        return tuple(map(Fraction, numbers))
-    wholes = map(_whole, numbers)
-    return tuple(None if k is None else Fraction(k) for k in wholes)
+    whole = op.result.type.dtype.kind != "f"
+    fit = (math.isfinite(k) and not (whole and k % 1) for k in numbers)
+    return tuple(Fraction(k) if fits else None for k, fits in zip(numbers, fit))
 
 
 class Dims:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ir import Op, Scan, VerifyError, evaluate, parse, verify
-from ir.analysis.affine import polynomial
+from ir.analysis.affine import counted, polynomial
 from ir.analysis.conditions import unproven
 from ir.analysis.ranges import in_range
 from ir.passes import hoist_from_scan, hoist_invariants, run
@@ -319,6 +319,27 @@ def test_integers_as_polynomials_of_indices(op):
     body, select = inner_body(op)
     dim = polynomial(body, select.operands[1])
     assert (str(dim), in_range(body, select, ())) == POLYNOMIALS[op]
+
+
+#: by what %j, or the number 3.0, is scaled, and what it is then
+SCALED = {
+    "i64": {"scale=3.0": "3*#2", "scale=2.0, bias=5.0": "2*#2+5", "scale=0.5": "None",
+            "scale=2.0, bias=1.0, bias_after_scale=False": "2*#2+2"},
+    "f64": {"scale=4.0, bias=-1.0": "11", "scale=0.25": "None", "bias=inf": "None",
+            "scale=nan": "None", "scale=1e300": "None"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype, attrs", [(d, a) for d in SCALED for a in SCALED[d]])
+def test_multiples(dtype, attrs):
+    """Numbers that integers do not hold, and those that are none."""
+    made = "assign(%j)" if dtype == "i64" else "full(value=3.0, dtype=f64)"
+    op = f"""%c = {made} : {dtype}[]
+      %d = scale(%c, {attrs}) : {dtype}[]
+      %at = assign(%j) : i64[]"""
+    body, _ = inner_body(op)
+    scaled = [n for n in body.ops if isinstance(n, Op) and n.name == "scale"][-1]
+    assert str(counted(body, scaled.result)) == SCALED[dtype][attrs]
 
 
 def test_long_chains_of_integers_are_left_alone():
