@@ -182,7 +182,7 @@ class Cache:
         yield from [one for p, one in known if p == path]
         loops = path.loops if isinstance(path, Unrolled) else ()
         unrolled = {**(again.unrolled or {}), **dict.fromkeys(loops, "an error is raised in it")}
-        with TRANSLATING:
+        with TRANSLATING, self.lock:
             made = translate(
                 self.function, signature, again.spec, again.dynamic, device=self.options[2],
                 path=None if loops else path, unrolled=unrolled,  # type: ignore[arg-type]
@@ -204,7 +204,7 @@ class Cache:
     def translate(self, signature: Signature, made: int) -> Entry:
         """A new entry for this call, kept under the key of what it is specialised on; or one that
         another thread has made since there were `made`."""
-        with TRANSLATING:
+        with TRANSLATING, self.lock:
             known = self.accepting(signature) if self.made != made else None
             if known is not None:
                 return known

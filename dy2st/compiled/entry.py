@@ -36,12 +36,12 @@ from dy2st.compiled.report import Report
 from dy2st.compiled.training import Training, without_gradient
 from dy2st.results.leaves import Filled, Out, OutputPlan
 from dy2st.results.rebuild import give_back
-from dy2st.state.guards import Guards, lookup
+from dy2st.state.guards import Guards
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor
 from dy2st.trace.trace import TracedInput
-from dy2st.trace.undo import Attr, Location, Within
+from dy2st.trace.undo import Attr, Location, Within, lookup
 from executor.capacity import GrowingExecutable
 from executor.executable import output_bounds
 from ir import Program, Size, Slot, Value

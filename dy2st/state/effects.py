@@ -275,6 +275,8 @@ def is_recorded(f: object) -> bool:
 def refusal_of(f: object) -> tuple[str, str]:
     """Return the reason why a call of `f` is refused, and the remedy."""
     found = _found(f)
+    if isinstance(found, str) and is_in(f, frozenset(("queue",))):
+        return found, "Put the elements into a deque, or pass one of them as an argument."
     if isinstance(found, str):
         return found, "Call it outside of the translated function, and pass the result in."
     return UNKNOWN
@@ -300,7 +302,7 @@ def name_of(f: object) -> str:
     if isinstance(module, str) and module.split(".")[0] not in NAMED:
         return str(getattr(f, "__name__", type(f).__name__))
     if isinstance(f, np.ufunc) and _package_of(f) == "ufunc":
-        return f.__name__.removesuffix(" (vectorized)")
+        return f"numpy.frompyfunc({f.__name__.removesuffix(' (vectorized)')})"
     public = (q for q in names(f) if not q.startswith("dy2st."))
     name = next(public, getattr(f, "__name__", type(f).__name__)).removeprefix("builtins.")
     return "open" if f is open else name

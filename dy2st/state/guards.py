@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import operator
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +28,7 @@ from dy2st.state.containers.elements import ContainerGuards, apart, is_located
 from dy2st.state.containers.terms import Terms
 from dy2st.state.effects import name_of
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.undo import MISSING, Attr, Item, Location
+from dy2st.trace.undo import MISSING, Attr, Item, Location, lookup
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
 #: what a look at a method of an object makes anew
@@ -486,16 +486,3 @@ def is_setting(x: object) -> bool:
 def unbound(method: object) -> object:
     """The method that a translated method was made of, and any other as it is."""
     return getattr(method, "__dy2st_original__", method)
-
-
-def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:
-    """An expression for `obj.name` that avoids `Layer.__getattr__`; a KeyError where an attribute
-    of the object itself is gone."""
-    fields = getattr(obj, "__dict__", None)
-    if type(fields) is dict:
-        if name in fields:
-            return f"{ref(fields)}[{name!r}]"
-        for d in _DICTS:
-            if isinstance(fields.get(d), dict) and name in fields[d]:
-                return f"{ref(fields)}[{d!r}][{name!r}]"
-    return f"getattr({ref(obj)}, {name!r}, MISSING)"

@@ -146,6 +146,23 @@ def plain_get(obj: object, name: str) -> object:
     return MISSING
 
 
+def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:
+    """Return an expression for `obj.name` that asks no method of the user's class: a KeyError where
+    an attribute of the object itself is gone."""
+    cls: type = type(obj)
+    fields = getattr(obj, "__dict__", None)
+    if type(fields) is dict:
+        if name in fields:
+            return f"{ref(fields)}[{name!r}]"
+        for d in _LAYER_DICTS:
+            if isinstance(fields.get(d), dict) and name in fields[d]:
+                return f"{ref(fields)}[{d!r}][{name!r}]"
+        asks = isinstance(in_class(cls, "__getattr__"), types.FunctionType)
+        if computes(cls, name) or asks and in_class(cls, name) is None:
+            return f"{ref(fields)}.get({name!r}, MISSING)"
+    return f"getattr({ref(obj)}, {name!r}, MISSING)"
+
+
 class Location:
     """A place of the Python state that is read and stored; equal `key`s are the same place."""
 

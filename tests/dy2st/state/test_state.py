@@ -430,15 +430,16 @@ def test_threads_that_count_lose_nothing():
             self.last[0] += 2
             return paddle.tanh(x)
 
-    counts, x = dy2st.to_static(Counts()), paddle.ones([64, 64])
-    for _ in range(4):
-        counts(x)
-    workers = [threading.Thread(target=lambda: [counts(x) for _ in range(100)]) for _ in range(8)]
+    counts = dy2st.to_static(Counts())  # translated while other threads count
+    xs = [paddle.ones([n, 64]) for n in (1, 2, 3)]
+    workers = [
+        threading.Thread(target=lambda: [counts(xs[k % 3]) for k in range(100)]) for _ in range(100)
+    ]
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
-    assert (counts.n, counts.table["n"], counts.last) == (804, 804, [1608])
+    assert (counts.n, counts.table["n"], counts.last) == (10000, 10000, [20000])
 
 
 @pytest.mark.slow

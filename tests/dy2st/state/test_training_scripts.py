@@ -3,6 +3,7 @@ beams. Four calls with changes between them are those of eager."""
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
 import types
@@ -93,6 +94,16 @@ def distribution_from_outside():
     return f, Space(), change
 
 
+@case
+def transform_that_draws():
+    flip = paddle.vision.transforms.RandomHorizontalFlip(0.5)
+
+    def f(x):
+        return flip(x.unsqueeze(0)), flip(x.unsqueeze(0))
+
+    return f, Space()
+
+
 # ---------------------------------------------------------------- Python's own
 @case
 def counter_that_a_text_shows():
@@ -129,6 +140,48 @@ def beam_of_python_numbers():
         return x * beams[0][0], [path for _, path in beams]
 
     return f, s, lambda s, k: setattr(s, "width", k)
+
+
+class Tables:
+    scale = 2.0
+
+    @functools.cached_property
+    def ones(self):
+        return paddle.ones([4]) * self.scale
+
+
+@case
+def cached_property_first_read_in_a_loop():
+    """The check of the call computed it."""
+    s = Space(tables=Tables())
+
+    def f(x):
+        for i in range(5):
+            x = x + s.tables.ones * i
+        return x
+
+    return f, s, lambda s, k: setattr(s, "tables", Tables())
+
+
+class Delegates:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["inner"], name)
+
+
+@case
+def attribute_that_a_loop_stores_beside_that_of_another_object():
+    s = Space(outer=Delegates(Space(last=7.0)))
+
+    def f(x):
+        for i in range(5):
+            s.outer.last = x * i
+            x = x + s.outer.last * 0.5
+        return x
+
+    return f, s, lambda s, k: s.outer.__dict__.pop("last")
 
 
 def test_a_first_call_in_training_warns_of_nothing():

@@ -8,6 +8,7 @@ import functools
 import itertools
 import logging
 import random
+import statistics
 import threading
 import time
 import types
@@ -19,7 +20,6 @@ import pytest
 from paddle import nn
 from paddle.base import core
 from paddle.static import InputSpec
-from paddle.vision import transforms
 
 import dy2st
 from tests import check
@@ -900,8 +900,8 @@ def a_pool_size(x):
 
 @case(REFUSED)
 def a_library_that_draws(x):
-    """a function of a library calls random.random\\(\\)"""
-    return transforms.RandomHorizontalFlip(0.5)(x.unsqueeze(0))
+    """a function of a library calls random.gauss\\(\\)"""
+    return x * statistics.NormalDist().samples(1)[0]
 
 
 @case(REFUSED)
