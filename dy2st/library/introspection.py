@@ -86,7 +86,8 @@ def is_instance(x: object, kind: type) -> bool:
     if isinstance(kind, abc.ABCMeta):
         own = paddle.Tensor if isinstance(x, FakeTensor) else x.__class__
         note_registered(trace.guards, own, kind)
-    if getattr(kind, "_is_runtime_protocol", False) and is_users_object(x):
+    fields = hasattr(x, "__dict__") and not isinstance(x, FakeTensor)
+    if fields and getattr(kind, "_is_runtime_protocol", False):
         note_protocol(trace, x, kind)
     return perform(isinstance, x, kind)
 

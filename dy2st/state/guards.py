@@ -186,7 +186,8 @@ class Guards(ContainerGuards):
             self.method(obj, name, value)
         elif own or not isinstance(value, METHODS):
             place = Attr(obj, name)
-            self.expect(place.key, lookup(obj, name, self.ref), value, place, whole)
+            found = lookup(obj, name, self.ref, value is MISSING)
+            self.expect(place.key, found, value, place, whole)
 
     def field_names(self, fields: dict[str, object], stored: frozenset[object]) -> None:
         """An object has these attributes, and perhaps some of those that the trace has stored."""

@@ -146,9 +146,9 @@ def plain_get(obj: object, name: str) -> object:
     return MISSING
 
 
-def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:
-    """Return an expression for `obj.name` that asks no method of the user's class: a KeyError where
-    an attribute of the object itself is gone."""
+def lookup(obj: object, name: str, ref: Callable[[object], str], absent: bool = False) -> str:
+    """Return an expression for `obj.name`: a KeyError where an attribute of the object itself is
+    gone. If it is `absent`, no method of the user's class is asked for it."""
     cls: type = type(obj)
     fields = getattr(obj, "__dict__", None)
     if type(fields) is dict:
@@ -158,7 +158,7 @@ def lookup(obj: object, name: str, ref: Callable[[object], str]) -> str:
             if isinstance(fields.get(d), dict) and name in fields[d]:
                 return f"{ref(fields)}[{d!r}][{name!r}]"
         asks = isinstance(in_class(cls, "__getattr__"), types.FunctionType)
-        if computes(cls, name) or asks and in_class(cls, name) is None:
+        if absent and (computes(cls, name) or asks and in_class(cls, name) is None):
             return f"{ref(fields)}.get({name!r}, MISSING)"
     return f"getattr({ref(obj)}, {name!r}, MISSING)"
 

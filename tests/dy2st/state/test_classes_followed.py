@@ -229,7 +229,7 @@ class Plain:
     pass
 
 
-PLAIN = Plain()
+PLAIN, SPACE = Plain(), types.SimpleNamespace()
 #: what is asked, and what gives another answer
 ASKED = {
     "its own way": (lambda: isinstance(PLAIN, (int, Asked)), lambda: setattr(Told, "yes", True)),
@@ -238,6 +238,8 @@ ASKED = {
     "registered": (lambda: isinstance(PLAIN, Abstract), lambda: Abstract.register(Plain)),
     "registered, made here": (
         lambda: isinstance(Plain(), int | Abstract), lambda: Abstract.register(Plain)),
+    "protocol, of a namespace": (
+        lambda: isinstance(SPACE, Runs), lambda: setattr(SPACE, "run", print)),
     "protocol": (lambda: isinstance(PLAIN, Runs), lambda: setattr(Plain, "run", print)),
     "protocol, made here": (
         lambda: isinstance(Plain(), Runs), lambda: setattr(Plain, "run", print)),
@@ -263,6 +265,7 @@ def test_an_answer_of_isinstance_that_changes(name, monkeypatch):
     finally:
         if "run" in vars(Plain):
             del Plain.run
+        vars(SPACE).clear()
 
 
 def test_registrations_elsewhere_make_no_new_programs():

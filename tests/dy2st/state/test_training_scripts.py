@@ -3,6 +3,7 @@ beams. Four calls with changes between them are those of eager."""
 
 from __future__ import annotations
 
+import enum
 import functools
 import heapq
 import itertools
@@ -140,6 +141,30 @@ def beam_of_python_numbers():
         return x * beams[0][0], [path for _, path in beams]
 
     return f, s, lambda s, k: setattr(s, "width", k)
+
+
+class Mode(enum.Enum):
+    FAST = (1, 2.0)
+    SLOW = (2, 3.0)
+
+    def __new__(cls, value, rate):
+        made = object.__new__(cls)
+        made._value_, made.rate = value, rate
+        return made
+
+    @classmethod
+    def _missing_(cls, value):
+        return cls.FAST
+
+
+@case
+def members_by_a_value_that_changes():
+    s = Space(mode=1)
+
+    def f(x):
+        return x * Mode(s.mode).rate, Mode(9).name, Mode["SLOW"].value
+
+    return f, s, lambda s, k: setattr(s, "mode", 1 + k % 2)
 
 
 class Tables:
