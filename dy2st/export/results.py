@@ -241,10 +241,8 @@ class Reader:
     def _dict(self, entries: object) -> Part:
         pairs = [_list(q, "an entry of a dict", 2) for q in _list(entries, "a dict")]
         keys = tuple(parse_attr(_text(k)) for k, _ in pairs)
-        if not is_key(keys):
-            raise FileError("a dict of the result has a dict for a key")
-        if len(set(keys)) != len(keys):
-            raise FileError("a dict of the result has a key twice")
+        if not is_key(keys) or len(set(keys)) != len(keys):
+            raise FileError("a dict of the result has a key twice, or a dict for a key")
         return Entries(dict, tuple(self.read(q) for _, q in pairs), keys)
 
     def _constant(self, text: object) -> Part:

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol, TypeGuard
 from dy2st.trace.facts import Home
 from dy2st.trace.frames import Loop
 from dy2st.trace.signals import NeedsConcrete, Refused
-from dy2st.trace.user_stack import user_name
+from dy2st.trace.user_stack import perform, user_name
 from ir import Value
 from ir.messages import Shown
 from ir.types import BOOL, F64, I64, DType, Size
@@ -333,7 +333,7 @@ def check_divisor(home: Home, row: str, floats: bool, value: Value, y: object) -
     """Python raises for a zero; a plain number that is not zero needs no check."""
     if type(y) in (int, float, bool):
         if not y:
-            DIVISIONS[row](1.0 if floats else 1, y)
+            perform(DIVISIONS[row], 1.0 if floats else 1, y)
         return
     zero = value_in(home, 0, value.type.dtype)
     ok = home.emit("not_equal", [value, zero], {})

@@ -23,6 +23,11 @@ def index_of_the_first_axis(x):
 
 
 @example(X)
+def axis_that_is_not_there(x):
+    return x.flip(3)
+
+
+@example(X)
 def too_many_indices(x):
     return x[0, 0, 0, 0]
 

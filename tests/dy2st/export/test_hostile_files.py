@@ -418,7 +418,7 @@ def test_the_members_have_their_names(file):
 
 def test_a_key_that_is_a_dict_is_no_defect(file):
     entries = ["dict", [['[{"a": 1}]', ["out", 0, []]]]]
-    with pytest.raises(FileError, match="has a dict for a key"):
+    with pytest.raises(FileError, match="or a dict for a key"):
         loaded(file, plain(result=entries))
 
 

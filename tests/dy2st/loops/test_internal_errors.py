@@ -257,6 +257,8 @@ REFUSED = """
     paddle.zeros('a') | paddle.matmul(x) | F.linear(x, 'a') | paddle.flip(x, 9)
     paddle.unbind(x, 9) | Linear() | Linear('a') | ys[99] | ys.index(55)
     ys.extend(3) | ys.remove('q') | functools.reduce(max, []) | x.unsqueeze(9)
+    t // 0 | t + 'a' | t['a'] | divmod(t, 0) | [1][t + 5] | float(h) / 0 | int(h) % 0 | h.nothing
+    t.nothing | t() | t < 'a' | int(h) << -1
 """
 LOOP = """
 def f(x, ys):
