@@ -7,17 +7,19 @@ body are carried on only where the loop goes on.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NoReturn
 
 import paddle
 
+from dy2st.state.ownership import uncertain_keys
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, negate
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
+from dy2st.trace.user_stack import cells_of, variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,7 +167,7 @@ def settle_items(trace: Trace) -> None:
     for target in {id(q): q for found in trace.objects.partial for q in found}.values():
         for key, value in list(dict.items(target)):
             if (value_here := here(value)) is not value and value_here is not MISSING:
-                trace.undo_log.note(partial(dict.__setitem__, target, key, value))
+                trace.undo_log.note(functools.partial(dict.__setitem__, target, key, value))
                 dict.__setitem__(target, key, value_here)
 
 
@@ -192,6 +194,21 @@ def remedy_of(what: str, a: object, b: object) -> str:
     if isinstance(a, str) and isinstance(b, str):
         return "Use each text in the branch that has it, or decide on a Python value."
     return "Give it the same structure in both branches, or decide on a Python value."
+
+
+# ---------------------------------------------------------------- dicts of uncertain keys
+def forget(trace: Trace, f: object, partial: list[dict[object, object]]) -> None:
+    """A dict of which data has decided the keys has no name any more, in `f` and around it: Python
+    would read them."""
+    errors = {id(q): e for q in partial if (e := uncertain_keys(q)) is not None}
+    for cell in cells_of(f, {}) if errors else ():
+        value = cell.cell_contents
+        if id(value) in errors:
+            trace.undo_log.note(functools.partial(setattr, cell, "cell_contents", value))
+            cell.cell_contents = unreadable(errors[id(value)])
+    for q in (q for values in variables() for q in values) if errors else ():
+        if id(q) in errors:
+            raise errors[id(q)]
 
 
 __all__ = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import weakref
@@ -118,7 +117,7 @@ class Given:
             self.kept = frozenset(map(id, self.signature.leaves.containers()))
             kind = type(stop.container).__name__
             why = f"a {kind} among the arguments is reached in another way, too"
-        if len(self.again) == MOST_RETRACES:
+        if len(self.again) - self.constants == MOST_RETRACES:
             raise too_late([*self.again, why])
         self.again.append(why)
 
@@ -176,8 +175,12 @@ def translate(
             raise
         given.constants = True
         given.arrays.clear()
-        with contextlib.suppress(Exception):
+        given.again.append("arrays among the arguments are constants: their elements are needed")
+        try:
             return _declared(given)
+        except Exception as other:
+            if is_internal(other):
+                raise
         raise
 
 

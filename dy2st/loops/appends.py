@@ -101,6 +101,9 @@ def learn_growth(plan: LoopRecord) -> bool:
         del known[key]
     for key in new.keys() & lists.keys():
         target, items = frame.appends[key]
+        if any(isinstance(q, ConditionalElement) and not q.ran.data for q in items):
+            why = "a list that it reads gets longer in later iterations only"
+            plan.body_trace.sure = plan.body_trace.sure or NeedsConcrete(why)
         buffers.learn(plan.trace, frame, target, leaves_of(items), known[key])
     return any((fills.learn(frame), shrinks.learn(frame), new, gone))
 

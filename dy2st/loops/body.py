@@ -176,7 +176,7 @@ class BodyTrace(LoopTrace):
             self.code.set_state(state)
             begins: dict[Path, object] = {(n,): b for n, b in zip(self.names, before)}
             begins |= {k: q.get() for k, q in self.known.places.items()}
-            for k in self.found.keys() & begins.keys():
+            for k in [q for q in self.found if q in begins]:
                 learn_early(self, resolve_under(begins[k], self.enters), self.found[k], k)
                 if type(self.found[k]) is not Unresolved and is_container(self.found[k]):
                     learn_fresh(self, begins[k], self.found[k], k)

@@ -223,6 +223,8 @@ class ContainerPorts(LoopRecord):
             except (Mismatch, NeedsConcrete) as e:
                 errors.append(e)
         if learns:
+            sure = [q for q in errors if isinstance(q, Mismatch) and q.sure]
+            self.body_trace.sure = self.body_trace.sure or next(iter(sure), None)
             raise Retrace
         if errors:
             raise errors[0]

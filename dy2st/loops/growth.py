@@ -14,14 +14,28 @@ from typing import Any
 from dy2st.branches.unresolved import Unresolved, alternatives, generated
 from dy2st.loops.record import Learned, LoopTrace
 from dy2st.state.guards import same_constant
-from dy2st.state.tree import alike, elements, is_container, is_value, parts
+from dy2st.state.tree import (
+    Mismatch,
+    alike,
+    describe,
+    elements,
+    is_container,
+    is_value,
+    parts,
+)
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar, kind_of
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Frame
+from dy2st.trace.undo import MISSING
 from ir import Cond, Op, Type, Value
 from ir.program import Node
 from ir.types import Dim, substitute_dim
+
+#: one trace finds all that a body shows; few bodies show more when that is known
+MOST_RETRACES = 2
+#: how often one attempt traces a body, those included that try whether a list gets longer
+MOST_TRACES = 8
 
 
 class Growth:
@@ -65,7 +79,12 @@ def learn_early(trace: LoopTrace, before: object, after: Any, path: tuple[object
         return
     if type(after) is Unresolved:
         return learn_counted(trace, before, after, path)
-    if isinstance(before, FakeTensor) and isinstance(after, FakeTensor):
+    place = trace.known.places.get(path)
+    if (before is None or before is MISSING) and not isinstance(getattr(place, "obj", None), list):
+        if isinstance(after, FakeTensor) or is_container(after):
+            text = describe(before), describe(after)
+            trace.sure = trace.sure or Mismatch(str(place), *text)
+    elif isinstance(before, FakeTensor) and isinstance(after, FakeTensor):
         port = trace.frame.consts.get(before._value)
         if port is not None and before._value.type != after._value.type:
             learn(trace, after._value, path, port.inner)
@@ -132,6 +151,17 @@ def larger(body_trace: LoopTrace, before: Type, after: Type) -> Growth | None:
     step = after.shape[axes[0]] - before.shape[axes[0]] if len(axes) == 1 else 0
     step = in_the_first(body_trace, step)
     return Growth(axes[0], step, False) if isinstance(step, int) and step > 0 else None
+
+
+def numbered(known: Learned) -> Iterator[int]:
+    """The traces of a loop: those that try whether a list gets longer are not counted."""
+    traces = 0
+    for whole in range(MOST_TRACES):
+        known.free = False
+        if traces > MOST_RETRACES:
+            return
+        yield whole
+        traces += not known.free
 
 
 def guess(body_trace: LoopTrace) -> bool:
@@ -210,5 +240,6 @@ def concats(
 
 
 __all__ = [
-    "Growth", "count", "guess", "learn", "learn_early", "learn_unresolved", "refute", "without",
+    "Growth", "count", "guess", "learn", "learn_early", "learn_unresolved", "numbered", "refute",
+    "without",
 ]  # fmt: skip

@@ -18,12 +18,13 @@ from dy2st.state.tree import describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.item import size_of as size_from
+from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Frame, Trace
 from ir import ENDLESS, Op, Size, Value
 from ir.program import Cond, Const, Node
-from ir.types import I64, Dim, line
+from ir.types import I64, Dim, line, substitute_dim
 
 
 class Unknown(Exception):
@@ -175,3 +176,37 @@ def counted(trace: Trace, most: Dim, leaf: Known) -> Unstacked:
     )
     numbers = (ones.cumsum() - 1) * step + trace.fake(trace.dim_value(start), True)
     return Unstacked(numbers, True, ())
+
+
+# ---------------------------------------------------------------- bounds of the index
+def bound_of(trace: Trace, name: str, fact: PathCondition, ahead: int = 0) -> Dim | None:
+    """The largest trip count if `gap op 0` holds after each iteration but the last; None if the
+    comparison gives no bound. `name`: of the index; `ahead`: as much before that iteration ends."""
+    op, gap = fact
+    if op in ("is", "not"):
+        return None
+    gap = substitute_dim(gap, {name: Size.named(name) + ahead})
+    start, step = line(gap, name) or (0, 0)
+    if not isinstance(step, int) or step == 0:
+        return None
+    if op in ("gt", "ge") or (op == "ne" and step < 0):
+        start, step, op = 0 - start, -step, {"gt": "lt", "ge": "le"}.get(op, op)
+    if step < 0 or op == "eq":
+        return None
+    if op == "le":
+        start = start - 1
+    return steps_below(trace, start, step, op)
+
+
+def steps_below(trace: Trace, start: Dim, step: int, op: str) -> Dim | None:
+    """1 + the least i >= 0 for which `start + step * i` is not below 0 (for ne: is 0)."""
+    if isinstance(start, int):
+        if op == "ne" and (start > 0 or start % step):
+            return None
+        return 1 + max(0, -(start // step))
+    if step != 1 or any(n in trace.sizes.loops for n in start.names):
+        return None
+    if trace.sizes.settle(start) > 0:
+        return None
+    trace.require(0 - start, 0, "the end of a while loop")
+    return 1 - start

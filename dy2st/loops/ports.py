@@ -220,7 +220,9 @@ class LoopPorts(ContainerPorts):
             if isinstance(b, Tensor):
                 self.learn_early(lift(self.trace, b), a, inner, path)
             peel = self.filling(self.body_trace.known.places.get(path), b, a)
-            raise Mismatch(name, describe(b), describe(a), self.made_at(a), peel)
+            error = Mismatch(name, describe(b), describe(a), self.made_at(a), peel)
+            error.sure |= is_constant(b)
+            raise error
         stand_in, init = held
         if is_runtime_scalar(stand_in):
             raise Mismatch(name, describe(b), describe(a), self.made_at(a))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
@@ -10,6 +11,7 @@ from typing import Any
 
 from dy2st.branches.bounded import last_part, pad, shrinkage
 from dy2st.branches.unresolved import Alternative
+from dy2st.loops.index_values import bound_of
 from dy2st.state.containers.buffers import Wanted
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.fills import Fill
@@ -18,7 +20,7 @@ from dy2st.state.containers.shrinks import Shrink
 from dy2st.state.containers.taps import Tap
 from dy2st.state.stacked_run import ScanCell
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import is_flag, leaves
+from dy2st.state.tree import Mismatch, is_flag, leaves
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, known
@@ -26,13 +28,17 @@ from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.undo import Location
 from ir import ENDLESS, Builder, Carry, Cond, Size, Stack, Type, Value
-from ir.types import Dim, line, names_in, substitute_dim
+from ir.types import Dim, names_in, substitute_dim
 from ir.uses import walk
 
 #: a variable, attribute or item, and the way to a leaf of it
 Path = tuple[object, ...]
 #: whether another iteration runs
 Goes = bool | RuntimeScalar
+
+
+#: facts that do not follow from what there is before the loop
+LASTING = ("places", "trained", "rewritten", "written", "queues", "columns", "updated")
 
 
 @dataclasses.dataclass
@@ -55,7 +61,9 @@ class Learned:
     guessed: places of `grown` that a trace which failed seemed to make longer; refuted: those that
     do not grow; counted: those that only some iterations make longer, depending on data. rebuilt:
     places whose lists or tuples it replaces by longer ones, with what the iterations begin with
-    there; free: one of those has been guessed or refuted, by a trace that does not count.
+    there; free: one of those has been guessed or refuted, by a trace that does not count. rolled: a
+    trace has made the loop. stop: why it is one after more iterations only, or written out, and
+    whether its index picks Layers.
     """
 
     places: dict[Path, Location] = dataclasses.field(default_factory=dict)
@@ -85,9 +93,16 @@ class Learned:
     counted: set[Path] = dataclasses.field(default_factory=set)
     rebuilt: dict[Path, Any] = dataclasses.field(default_factory=dict)
     free: bool = False
+    rolled: bool = False
+    stop: tuple[BaseException, str, bool] | None = None
     peeled: int = 0
 
-    def __str__(self) -> str:
+    def behind_an_iteration(self, peeled: int) -> Learned:
+        """What holds of the body whatever the first iteration has left."""
+        kept = {f: copy.copy(getattr(self, f)) for f in LASTING}
+        return Learned(peeled=peeled, **kept)
+
+    def facts(self) -> list[str]:
         """Describe the facts about the body for the report."""
         found = {
             "stores attributes or items": self.places,
@@ -110,7 +125,10 @@ class Learned:
             "reads any element of a list that it fills": self.buffers,
             "has a bound": self.trip is not None,
         }
-        return ", ".join(text for text, known in found.items() if known)
+        return [text for text, known in found.items() if known]
+
+    def __str__(self) -> str:
+        return ", ".join(self.facts())
 
 
 def refute(known: Learned, path: tuple[Any, ...]) -> None:
@@ -134,9 +152,9 @@ class LoopTrace:
     values of places that differ after a `break`; absent: items that are not there then; uneven:
     those that only one branch makes longer; refused_early: something has been learned, but the end
     of the body is not known. found: places that it has found, with their values at its end, and
-    those of several types of which one was read. goes_on: what holds if another iteration runs;
-    ended: what holds after the loop. count: the name of the number of iterations, if data decides
-    it. unroll: so many steps become one iteration of the code.
+    those of several types of which one was read. sure: what no further trace settles. goes_on: what
+    holds if another iteration runs; ended: what holds after the loop. count: the name of the number
+    of iterations, if data decides it. unroll: so many steps become one iteration of the code.
     """
 
     def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Goes) -> None:
@@ -166,6 +184,7 @@ class LoopTrace:
         self.refused_early = False
         self.found: dict[Path, object] = {}
         self.absent: dict[Path, tuple[Alternative, ...]] = {}
+        self.sure: Mismatch | NeedsConcrete | None = None
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
@@ -207,7 +226,11 @@ class LoopTrace:
 
     def bounds(self, go: RuntimeScalar, ahead: int = 0) -> dict[PathCondition, Dim | None]:
         """The largest trip count by each of the comparisons; None where there is none."""
-        return {c: self.bound_of(c, ahead) or self.bound_by_size(c, go.implies) for c in go.implies}
+        trace, name = self.trace, self.loop.name
+        return {
+            c: bound_of(trace, name, c, ahead) or self.bound_by_size(c, go.implies)
+            for c in go.implies
+        }
 
     def bound_by_size(self, fact: PathCondition, facts: frozenset[PathCondition]) -> Dim | None:
         """The largest trip count if one of the `facts` that hold behind each iteration but the last
@@ -225,38 +248,6 @@ class LoopTrace:
                 few = most // source.resize.less if isinstance(most, int) else most
                 return None if few is None else few + 1
         return None
-
-    def bound_of(self, fact: PathCondition, ahead: int = 0) -> Dim | None:
-        """The largest trip count if `gap op 0` holds after each iteration but the last; None if
-        the comparison gives no bound."""
-        op, gap = fact
-        if op in ("is", "not"):
-            return None
-        name = self.loop.name
-        gap = substitute_dim(gap, {name: Size.named(name) + ahead})
-        start, step = line(gap, name) or (0, 0)
-        if not isinstance(step, int) or step == 0:
-            return None
-        if op in ("gt", "ge") or (op == "ne" and step < 0):
-            start, step, op = 0 - start, -step, {"gt": "lt", "ge": "le"}.get(op, op)
-        if step < 0 or op == "eq":
-            return None
-        if op == "le":
-            start = start - 1
-        return self.steps_below(start, step, op)
-
-    def steps_below(self, start: Dim, step: int, op: str) -> Dim | None:
-        """1 + the least i >= 0 for which `start + step * i` is not below 0 (for ne: is 0)."""
-        if isinstance(start, int):
-            if op == "ne" and (start > 0 or start % step):
-                return None
-            return 1 + max(0, -(start // step))
-        if step != 1 or any(n in self.trace.sizes.loops for n in start.names):
-            return None
-        if self.trace.sizes.settle(start) > 0:
-            return None
-        self.trace.require(0 - start, 0, "the end of a while loop")
-        return 1 - start
 
 
 def at(dim: Dim, name: str, k: Dim) -> Dim:

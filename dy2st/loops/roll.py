@@ -16,29 +16,25 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dy2st.branches.cond import decide
-from dy2st.branches.unresolved import Unresolved, unreadable
+from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
-from dy2st.loops.growth import count, guess, refute, unsteady
+from dy2st.loops.growth import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn, lose
 from dy2st.state.containers.lookup import MOST_UNROLLED, MOST_WRITTEN_OUT
-from dy2st.state.ownership import uncertain_keys
-from dy2st.state.tree import Mismatch
+from dy2st.state.tree import Mismatch, cannot_unroll
+from dy2st.trace.facts import Traced
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import LeavesAxis, NeedsConcrete, Refused, Retrace, raise_defect
 from dy2st.trace.trace import Loop, Trace
 from dy2st.trace.undo import MISSING
-from dy2st.trace.user_stack import call_stack, cells_of, variables
+from dy2st.trace.user_stack import call_stack
 from ir import ENDLESS, Loc, Require, Size
 from ir.loc import source_error
-from ir.types import Dim
 
-#: one trace finds all that a body shows; few bodies show more when that is known
-MOST_RETRACES = 2
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
-TIMES = ("", "once", "twice")
 #: begins the reason of an error in a loop that has been unrolled
 UNROLLED = "The loop cannot become one loop:"
 
@@ -52,29 +48,12 @@ def run(trace: Trace, over: Iterable, code: Code) -> None:
         Runner(trace, site, over, code).run()
     finally:
         trace.objects.partial.pop()
-    forget(trace, code, partial)
-
-
-def forget(trace: Trace, code: Code, partial: list[dict[object, object]]) -> None:
-    """A dict of which data has decided the keys has no name any more: Python would read them."""
-    errors = {id(q): e for q in partial if (e := uncertain_keys(q)) is not None}
-    for cell in cells_of(code.body, {}) if errors else ():
-        value = cell.cell_contents
-        if id(value) in errors:
-            trace.undo_log.note(functools.partial(setattr, cell, "cell_contents", value))
-            cell.cell_contents = unreadable(errors[id(value)])
-    for q in (q for values in variables() for q in values) if errors else ():
-        if id(q) in errors:
-            raise errors[id(q)]
-
-
-def numbered(known: Learned) -> Iterator[int]:
-    """The traces of a loop: those that try whether a list gets longer are not counted."""
-    traces = 0
-    while traces <= MOST_RETRACES:
-        known.free = False
-        yield traces
-        traces += not known.free
+    forget(trace, code.body, partial)
+    if not trace.objects.partial:
+        for q in trace.loop_facts.traced.values():
+            if q.count > 1:
+                trace.frame.notes.append(("retraced", q.site, str(q)))
+        trace.loop_facts.traced.clear()
 
 
 class Runner:
@@ -94,6 +73,7 @@ class Runner:
         self.asked = self.layers = False
         self.first_stop: BaseException = NeedsConcrete("")
         self.first: BaseException | None = None
+        self.stops: dict[int, tuple[BaseException, str]] = {}
 
     def run(self, go: Goes | None = None) -> None:
         """`go`: whether the first iteration runs, if that has been asked already."""
@@ -117,6 +97,7 @@ class Runner:
                 self.most = max(self.most, self.peeled + peel)
             if self.peeled >= self.most or not peel:
                 return self.unroll(go)
+            self.traced.why["its first iterations run apart"] = None
             if is_runtime_scalar(go):
                 self.peeled += 1
                 return self.peel_in_branch(go)
@@ -145,6 +126,7 @@ class Runner:
     def split(self, k: int) -> None:
         """Index set splitting: one loop over the first `k` iterations, one over the rest."""
         over, code = self.over, self.code
+        self.traced.why["its first iterations are a loop of their own"] = None
         rest = Iterable(over.trip - k, lambda i: over.item(i + k), uncut=over.uncut)
         for part, first in ((dataclasses.replace(over, trip=k), 0), (rest, k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
@@ -155,6 +137,7 @@ class Runner:
     def apart(self, k: int, go: Goes) -> None:
         """Peel the last `k` iterations off: they run after the loop."""
         over, first = self.over, self.over.trip - k
+        self.traced.why["its last iterations run apart"] = None
         self.over = dataclasses.replace(over, trip=first, uncut=False)
         self.run(go)
         for i in range(k):
@@ -192,26 +175,40 @@ class Runner:
 
     def rolled(self, go: Goes) -> bool:
         """Try until nothing new is learned; False leaves the reason in `why`."""
+        try:
+            return self.tried(go)
+        finally:
+            self.traced.facts.update(dict.fromkeys(self.known().facts()))
+
+    def tried(self, go: Goes) -> bool:
         known, self.asked = self.known(), False
+        if known.stop is not None and go is True:  # as where the code around was traced before
+            self.layers = known.stop[2]
+            self.stopped(*known.stop[:2])
+            return False
         # of another loop at this line
         known.trip, known.exact, known.tested, known.assumed = None, False, False, False
         reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
         unguessed: BaseException | None = None
         refused: Refused | None = None
         stop: BaseException | None = None
-        for traces in numbered(known):
+        if known.rolled:
+            self.traced.why["the code around it is traced again"] = None
+        for _ in numbered(known):
             self.ask_for_bound(known, go)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
+                self.traced.count += 1
                 body.roll(self.site, reason)
-                if traces:
-                    text = f"{TIMES[traces]}, because it {known}"
-                    self.trace.frame.notes.append(("retraced", self.site, text))
+                known.rolled = True
+                self.keep_stops()
                 return True
             except Retrace:
                 self.turns |= body.loop.turns
                 stop = None
+                if self.is_settled(body.sure, go):
+                    return False
                 continue
             except (NeedsConcrete, Mismatch) as e:
                 self.turns |= body.loop.turns
@@ -268,6 +265,15 @@ class Runner:
         self.first_stop = NeedsConcrete(self.why, (), peel)
         return False
 
+    def is_settled(self, sure: Mismatch | NeedsConcrete | None, go: Goes) -> bool:
+        """Whether no further trace makes it one loop: its first iterations have to run apart, or to
+        be a loop of their own."""
+        apart, able = isinstance(sure, Mismatch) and self.peeled < self.most, go is True
+        settled = sure is not None and (apart or able and self.turn() > 0)
+        if sure is not None and settled:
+            self.stopped(sure, str(sure))
+        return settled
+
     def ask_for_bound(self, known: Learned, go: Goes) -> None:
         """The test of an iteration may give a bound of the index once something is known of the
         places. Where it fails, so it does after the body, whose trace tells why."""
@@ -291,6 +297,9 @@ class Runner:
         return known.assumed
 
     def ask(self, body: BodyTrace) -> None:
+        if body.loop.fits:
+            self.traced.count += 1
+            self.traced.why["a bound of its index is looked for"] = None
         try:
             body.roll(self.site, "", asks=True)
         except (Retrace, Refused, NeedsConcrete):
@@ -301,11 +310,28 @@ class Runner:
     def stopped(self, e: BaseException, why: str) -> None:
         self.why, self.first_stop = why, e
         self.first = self.first or e
+        self.stops[self.peeled] = e, why
 
-    def known(self) -> Learned:
-        """By the calls that led here: a function that is called twice has two loops."""
-        key = (call_stack(), self.code.key, self.peeled)
-        return self.trace.loop_facts.setdefault(key, Learned(peeled=self.peeled))
+    def keep_stops(self) -> None:
+        """What has stopped a loop that is one after the first iterations, or is written out, stops
+        it when the code around is traced again."""
+        for peeled, stop in self.stops.items():
+            self.known(peeled).stop = (*stop, self.layers)
+
+    def known(self, peeled: int | None = None) -> Learned:
+        """By the calls that led here: a function that is called twice has two loops. What has been
+        learned before an iteration ran apart holds behind it."""
+        peeled = self.peeled if peeled is None else peeled
+        learned, key = self.trace.loop_facts.learned, (call_stack(), self.code.key)
+        found = learned.get((key, peeled))
+        if found is None:
+            before = learned.get((key, peeled - 1), Learned())
+            found = learned[key, peeled] = before.behind_an_iteration(peeled)
+        return found
+
+    @property
+    def traced(self) -> Traced:
+        return self.trace.loop_facts.traced.setdefault(call_stack(), Traced(self.site))
 
     def peel_in_branch(self, go: RuntimeScalar) -> None:
         """The first iteration and the rest of the loop run only if there is one."""
@@ -368,7 +394,9 @@ class Runner:
         bound = self.known().trip if endless and not self.known().assumed else None
         few = bound if isinstance(bound, int) and 0 < bound <= MOST_UNROLLED else 0
         if (isinstance(self.over.trip, Size) or endless) and not few:
-            raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
+            raise cannot_unroll(self.whole, self.site, self.why, self.first)
+        if getattr(self.first_stop, "few", False):
+            self.keep_stops()
         notes, ops = self.trace.frame.notes, self.trace.builder.ops
         at, made = len(notes), len(ops)
         self.write_out(go, few)
@@ -409,7 +437,7 @@ class Runner:
     def at_most(self, bound: int) -> Iterator[object]:
         """The items of a `while` on data whose test is false after `bound` iterations."""
         yield from map(self.over.item, range(bound + 1))
-        raise cannot_unroll(self.trace, self.whole, self.site, self.why, self.first)
+        raise cannot_unroll(self.whole, self.site, self.why, self.first)
 
     def later(self, start: int, i: int) -> object:
         return self.over.item(i + start)
@@ -464,36 +492,6 @@ def foreign_loop(trace: Trace, e: BaseException) -> None:
     outer = {f.loop for f in trace.frames}
     if loops and loops <= outer:
         raise e
-
-
-def cannot_unroll(trace: Trace, trip: Dim, site: Loc, why: str, first: Any) -> BaseException:
-    """Return the error for a loop that cannot be unrolled, with the reason why it was not
-    rolled."""
-    what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
-    if isinstance(first, Mismatch) and first.loc is not None:
-        return Refused(
-            f"'{first.name}' changes type in this loop.",
-            first.loc,
-            here=f"{first.after} here, {first.before} before the loop (line {site.line})",
-            reason=f"A loop that {what} keeps the type of every variable it "
-            f"carries (here: {first.name})."
-            if trip == ENDLESS
-            else f"A loop {what} keeps the type of every variable it carries (here: {first.name}).",
-            remedy=f"Give {first.name} its final shape before the loop, or collect the pieces "
-            "in a list and concat once after it.",
-        )
-    remedy = "Make every iteration alike, or give the size as a number in input_spec."
-    if trip == ENDLESS:
-        remedy = "Make every iteration alike, or bound the loop: `for t in range(n): ... break`."
-    head = "this loop, whose end depends on data," if trip == ENDLESS else f"this loop {what}"
-    return Refused(
-        source_error(type(first))(
-            f"{head} cannot become one loop.",
-            site,
-            reason=f"Reason: {why}.",
-            remedy=remedy,
-        )
-    )
 
 
 __all__ = ["UNKNOWN", "Code", "run", "unrolled"]

@@ -24,7 +24,9 @@ from dy2st.trace.signals import Refused
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
-from ir import Loc, SourceError, Value
+from ir import ENDLESS, Loc, SourceError, Value
+from ir.loc import source_error
+from ir.types import Dim
 
 #: so many elements of a container are in a message
 MOST_DESCRIBED = 4
@@ -35,7 +37,8 @@ class Mismatch(Exception):
     """A place does not hold the same type before and after the body.
 
     `name` is the user's; `before` and `after` describe the values; `loc` is where the new one
-    was made; so many iterations as `peel` may settle it.
+    was made; so many iterations as `peel` may settle it. `sure`: nothing that another trace learns
+    does.
     """
 
     def __init__(
@@ -44,7 +47,41 @@ class Mismatch(Exception):
         what = f"'{name}'" if name.isidentifier() else name
         super().__init__(f"{what} is {before} before and {after} after an iteration")
         self.name, self.before, self.after, self.loc = name, before, after, loc
-        self.peel = peel
+        self.peel, self.sure = peel, before in ("None", "undefined")
+
+    def in_loop(self, trip: Dim, site: Loc) -> Refused:
+        """The error of a loop that has to be one."""
+        data = trip == ENDLESS
+        assert self.loc is not None
+        return Refused(
+            f"'{self.name}' changes type in this loop.",
+            self.loc,
+            here=f"{self.after} here, {self.before} before the loop (line {site.line})",
+            reason=f"A loop {'that depends on data' if data else f'over the named size {trip}'} "
+            f"keeps the type of every variable it carries (here: {self.name}).",
+            remedy=f"Give {self.name} its final shape before the loop, or collect the pieces "
+            "in a list and concat once after it.",
+        )
+
+
+def cannot_unroll(trip: Dim, site: Loc, why: str, first: Any) -> BaseException:
+    """Return the error for a loop that cannot be unrolled, with the reason why it was not
+    rolled."""
+    what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
+    if isinstance(first, Mismatch) and first.loc is not None:
+        return first.in_loop(trip, site)
+    remedy = "Make every iteration alike, or give the size as a number in input_spec."
+    if trip == ENDLESS:
+        remedy = "Make every iteration alike, or bound the loop: `for t in range(n): ... break`."
+    head = "this loop, whose end depends on data," if trip == ENDLESS else f"this loop {what}"
+    return Refused(
+        source_error(type(first))(
+            f"{head} cannot become one loop.",
+            site,
+            reason=f"Reason: {why}.",
+            remedy=remedy,
+        )
+    )
 
 
 # ---------------------------------------------------------------- containers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -254,3 +254,28 @@ class Home(Protocol):
     def add_require(self, r: Require) -> None: ...
 
     def require_branch(self, op: str, low: Dim, high: Dim, known: bool) -> None: ...
+
+
+@dataclass
+class Traced:
+    """How often the body of a loop has been traced, and why more than once."""
+
+    site: Loc
+    count: int = 0
+    facts: dict[str, None] = field(default_factory=dict)
+    why: dict[str, None] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        times = {1: "once", 2: "twice"}.get(self.count - 1, f"{self.count - 1} times")
+        facts = [f"it {', '.join(self.facts)}"] if self.facts else []
+        reasons = [*facts, *self.why] or ["its first trace has failed"]
+        return f"{times}, because {'; '.join(reasons)}"
+
+
+@dataclass
+class LoopFacts:
+    """What earlier traces of each loop have learned, and how often it has been traced since the
+    outermost loop around it began."""
+
+    learned: dict[Hashable, Any] = field(default_factory=dict)
+    traced: dict[Hashable, Traced] = field(default_factory=dict)

@@ -23,6 +23,7 @@ from dy2st.trace.facts import (
     Endings,
     Hooks,
     Inputs,
+    LoopFacts,
     TracedObjects,
     Undefined,
     ValueFacts,
@@ -56,7 +57,7 @@ class Trace(Conditions):
     hooks: the ways back into the layers above, which the trace may not import.
     frames: the program, and the loop bodies and branches that are being traced, innermost last.
     guards: what the trace has read of Python objects.
-    loop_facts: what earlier traces of each loop have learned.
+    loop_facts: what earlier traces of each loop have learned, and how many there were.
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
     unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
@@ -80,7 +81,7 @@ class Trace(Conditions):
         self.calls = ConvertedCalls()
         self.guards: Any = None
         self.autograd = GradientFacts()
-        self.loop_facts: dict[Any, Any] = {}
+        self.loop_facts = LoopFacts()
         self.dynamic: set[tuple[Any, ...]] = set()
         self.unrolled: dict[object, str] = {}
         self.over_layers: set[object] = set()

@@ -153,6 +153,8 @@ def test_explain_names_the_array():
         static(X, a)
         a += 1
     assert "the elements of a" in str(dy2st.explain(static))
+    reasons = ("arrays among the arguments are constants: their elements are needed",)
+    assert dy2st.report(static, X, a).retraced == reasons
 
 
 # ---------------------------------------------------------------- writes

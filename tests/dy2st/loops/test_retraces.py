@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections import deque
+import re
+import sys
+from collections import Counter, deque
 
 import paddle
+import paddle.nn.functional as F
 import pytest
 from paddle.static import InputSpec
 
 import dy2st
+from dy2st.loops.body import BodyTrace
+from dy2st.trace.user_stack import call_stack
 from tests import check
+from tests.parity.models.idioms_decoding import GPT
+from tests.parity.models.recurrent import CharLSTM
 
 pytestmark = pytest.mark.sampled(every=24)
 
@@ -192,7 +199,7 @@ def test_what_follows_is_known_without_another_trace(f):
     static = check.agree(f, check.data(9, 3))
     report = static.report(check.data(9, 3))
     assert any(q.kind in ("scan", "while") for q in report.loops), report
-    (line, *more) = report.retraced
+    (line, *more) = [q for q in report.retraced if "the code around it" not in q]
     check.few_traces(report)
     assert f not in ONCE or " once, " in line and not more, report.retraced
 
@@ -278,3 +285,75 @@ def test_a_loop_that_takes_more_traces_is_refused_for_a_named_size():
     static = dy2st.to_static(register_of_numbers, [InputSpec([None, 3], "float64")])
     with pytest.raises(dy2st.SourceError, match="each trace of its body shows more"):
         static(check.data(5, 3))
+
+
+# ---------------------------------------------------------------- the number of traces
+def decode(w, prompt, steps):
+    """That of README.md: the prompt is known for the first iterations."""
+    ys, cache = list(prompt), paddle.zeros([steps, 4])
+    for t in range(steps):
+        cache[t] = ys[t] @ w
+        weights = F.softmax(cache[: t + 1] @ ys[t])
+        if t + 1 >= len(ys):
+            ys.append(paddle.tanh(weights @ cache[: t + 1]))
+    return paddle.stack(ys)
+
+
+def best_so_far(x):
+    best, seen = None, {}
+    for t in range(x.shape[0]):
+        best = x[t] if best is None else paddle.maximum(best, x[t] * 0.5 + best)
+        seen["last"] = best * 2 + seen.get("last", 0.0)
+    return best, seen["last"]
+
+
+def sums_in_a_loop(x):
+    h = x[0] * 0
+    for t in range(x.shape[0]):
+        h = paddle.tanh(h + sum([x[t], h, x[t] * 2]))
+    return h
+
+
+def while_in_a_for(x):
+    h, n = x[0], 0
+    for t in range(x.shape[0]):
+        k = 0
+        while h.sum() < 3 and k < 2:
+            h, k = h + x[t].abs(), k + 1
+        n += k
+    return h, n
+
+
+#: the model, its arguments, and how often bodies of loops are traced
+COUNTED = {
+    "decode": (lambda: decode, lambda: (paddle.eye(4), paddle.ones([3, 4]), 9), 4),
+    "lstm": (lambda: CharLSTM(7, 4), lambda: (paddle.ones([2, 9], "int64"),), 2),
+    "gpt": (lambda: GPT(9), lambda: (paddle.ones([3], "int64"),), 3),
+    "none": (lambda: best_so_far, lambda: (check.data(9, 3),), 2),
+    "counters": (lambda: counters, lambda: (paddle.ones([9, 2]),), 2),
+    "sums": (lambda: sums_in_a_loop, lambda: (check.data(9, 3),), 5),
+    "whiles": (lambda: while_in_a_for, lambda: (check.data(9, 3),), 6),
+}
+
+
+@pytest.mark.quick
+@pytest.mark.parametrize("name", COUNTED)
+def test_the_report_says_how_often_bodies_are_traced(name):
+    make, arguments, most = COUNTED[name]
+    traces, code = Counter(), BodyTrace.trace_once.__code__
+    static, given = dy2st.to_static(make()), arguments()
+
+    def note(frame, event, arg):
+        if event == "call" and frame.f_code is code:
+            values = frame.f_locals
+            traces[call_stack()] += not values["asks"] or values["self"].loop.fits
+
+    sys.setprofile(note)
+    try:
+        report = dy2st.report(static, *given)
+    finally:
+        sys.setprofile(None)
+    assert sum(traces.values()) <= most, report
+    found = re.findall(r", (?:(once)|(twice)|(\d+) times), because", "\n".join(report.retraced))
+    said = [1 if once else 2 if twice else int(n) for once, twice, n in found]
+    assert sorted(said) == sorted(n - 1 for n in traces.values() if n > 1), report
