@@ -15,6 +15,7 @@ from dy2st.loops.record import LoopRecord, LoopTrace, Path, refute
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import buffers
 from dy2st.state.containers.longer import Longer, Replaced, grow, is_longer
+from dy2st.state.containers.lookup import is_short
 from dy2st.state.containers.records import element_doubt, fields_of
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import TraceList
@@ -271,7 +272,8 @@ class ContainerPorts(LoopRecord):
         if isinstance(a, TraceList) and a.segmented:
             a.split(self.trace)
         if isinstance(a, TraceList) and a.segmented:
-            raise NeedsConcrete(f"{name} is a list that an inner loop fills")
+            few = is_short(self.body_trace.loop)
+            raise NeedsConcrete(f"{name} is a list that an inner loop fills", few=few)
         if not new and not (is_container(b) and alike(a, b)):
             raise Mismatch(name, describe(b), describe(a), peel=self.filling(None, b, a))
         if not new and home is not self.frame and self.is_handed_on(a, b):

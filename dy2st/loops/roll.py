@@ -20,7 +20,7 @@ from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
 from dy2st.loops.growth import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn, lose
-from dy2st.state.containers.lookup import MOST_UNROLLED, MOST_WRITTEN_OUT
+from dy2st.state.containers.lookup import MOST_UNROLLED
 from dy2st.state.tree import Mismatch, cannot_unroll
 from dy2st.trace.facts import Traced
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
@@ -378,8 +378,9 @@ class Runner:
     def note(self, ops: int) -> tuple[str, Loc, str]:
         """What the report says of iterations one after the other, which have so many `ops`."""
         few, own = (getattr(self.first_stop, q, False) for q in ("few", "own"))
-        alone = len(self.trace.objects.partial) < 2
-        own = own and not (alone and (self.code.names or ops > MOST_WRITTEN_OUT))
+        if len(self.trace.objects.partial) < 2:  # as `[zeros([n]) for _ in layers]`
+            trip = self.over.trip
+            own = own and not self.code.names and isinstance(trip, int) and ops <= 2 * trip
         return in_turn(self.site, self.over.trip, self.why, few or own or self.layers)
 
     def unroll(self, go: Goes) -> None:

@@ -43,6 +43,7 @@ from dy2st.state.protocols import (  # fmt: skip
     special,
     store_computed,
 )
+from dy2st.state.strings import loops_in
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
@@ -178,6 +179,8 @@ def vars_(*args: object) -> object:
 
 
 def getattr_(obj: object, name: str, *default: object) -> object:
+    if isinstance(obj, paddle.nn.Layer):
+        lookup.note_layers(loops_in(name))
     try:
         return load_attr(obj, name)
     except AttributeError:

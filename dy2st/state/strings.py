@@ -27,7 +27,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor, type_of
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import Trace, current
+from dy2st.trace.trace import Loop, Trace, current
 from dy2st.trace.user_stack import perform
 from ir import Value
 from ir.messages import HOLE, MOST_SHOWN, is_shown
@@ -101,12 +101,18 @@ class Text:
 Text.__name__ = Text.__qualname__ = "str"
 
 
+def loops_in(text: object) -> frozenset[Loop]:
+    """The loops whose indices are in a text."""
+    shown = (q.value for q in text.parts if type(q) is Shown) if type(text) is Text else ()
+    return frozenset().union(*(q.loops for q in shown if is_runtime(q)))
+
+
 def stop(text: Any, what: str) -> NoReturn:
     """The characters are needed now: an unrolled loop has them, if only its index is in them."""
     numbers = [q.value for q in text.parts if type(q) is Shown]
     if all(is_runtime(q) and not q.data for q in numbers):
-        loops = frozenset().union(*(q.loops for q in numbers))
-        raise NeedsConcrete(f"a string with {numbers[0]!r} in it is {what}", loops, own=True)
+        reason = f"a string with {numbers[0]!r} in it is {what}"
+        raise NeedsConcrete(reason, loops_in(text), own=True)
     raise refuse(
         f"a string with a tensor's value in it is {what}.",
         "The value is known only when the program runs.",

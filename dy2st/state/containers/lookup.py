@@ -133,7 +133,7 @@ def element(
     at = row(trace, i, len(items), kind)
     inner = trace.frames[trace.frames.index(found.home) + 1 :]
 
-    def pick(table: Any) -> object:
+    def pick(table: Table | LayerTable) -> object:
         if isinstance(table, LayerTable):
             note_layers(i.loops)
         return table.item(trace, at, i, inner)

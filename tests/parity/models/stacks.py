@@ -265,6 +265,25 @@ class LayerByLayer(Stack):
         return seq[-1:]
 
 
+class ByName(Stack):
+    """Layers that have names, and the states of these."""
+
+    def __init__(self, depth: int = 9, width: int = WIDTH) -> None:
+        super().__init__(depth, width)
+        for i, cell in enumerate(self.cells):
+            setattr(self, f"cell{i}", cell)
+
+    def forward(self, x):
+        states = {f"h{i}": x.sum(0) for i in range(self.depth)}
+        for t in range(x.shape[0]):
+            y = x[t]
+            for i in range(self.depth):
+                y, (states[f"h{i}"], _) = getattr(self, f"cell{i}")(y, (states[f"h{i}"], y))
+        for i in range(self.depth):
+            _, (y, _) = getattr(self, f"cell{i}")(states[f"h{i}"])
+        return y
+
+
 class Residual(nn.Layer):
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -310,4 +329,4 @@ DECODERS = (
     Longer, Pairs, Nones, NonesInADict, Dicts, ByNumber, Appended, Replaced, PastKeyValues,
     AtTheLayers,
 )  # fmt: skip
-STACKS = (NewStates, StatesByNumber, LayerByLayer, Normalised, Spiking)
+STACKS = (NewStates, StatesByNumber, LayerByLayer, ByName, Normalised, Spiking)
