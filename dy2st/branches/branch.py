@@ -35,6 +35,12 @@ class Branch:
     failed: Exception | None = None
 
 
+def error_of_eager(e: Refused) -> Exception | None:
+    """Return the error that eager raises, too; None for what only a translation refuses."""
+    eager = type(e.error) is not SourceError and e.error.__cause__ is not None
+    return e.error if eager else None
+
+
 def trace_branch(
     trace: Trace,
     block: Callable[[], object],
@@ -63,10 +69,9 @@ def trace_branch(
         try:
             block()
         except Refused as e:
-            paddles = type(e.error) is not SourceError and e.error.__cause__ is not None
-            if not paddles or trace.in_loop:
+            failed = error_of_eager(e)
+            if failed is None or trace.in_loop:
                 raise
-            failed = e.error
         except Exception as e:
             raise_defect(e)
             if trace.in_loop and not raised(e):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches import endings
-from dy2st.branches.branch import Branch, GetState, SetState, trace_branch
+from dy2st.branches.branch import Branch, GetState, SetState, error_of_eager, trace_branch
 from dy2st.branches.merge import Merge
 from dy2st.branches.merge_lists import settled
 from dy2st.branches.unresolved import Unresolved, here
@@ -198,6 +198,10 @@ def reporting(
         mark, before = trace.undo_log.mark(), get_state()
         try:
             block()
+        except Refused as refused:
+            if (found := error_of_eager(refused)) is None:
+                raise
+            report(trace, found, ok, site, *with_values(trace, text_of(found)))
         except Exception as error:
             report(trace, error, ok, site, *with_values(trace, text_of(error)))
         trace.undo_log.undo_to(mark)

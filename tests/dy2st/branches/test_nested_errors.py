@@ -112,3 +112,17 @@ def test_a_function_that_only_raises_is_refused_with_their_class():
     with pytest.raises(dy2st.SourceError, match="both branches") as e:
         dy2st.to_static(both_raise)(paddle.ones([4]))
     assert isinstance(e.value, ValueError)
+
+
+def test_a_call_that_eager_refuses_is_reached_behind_what_is_printed():
+    def f(x):
+        if x.sum() < 0:
+            print("sum", x.sum())
+            x[1:] = x.reshape([2, 2])
+        return x * 2
+
+    static = dy2st.to_static(f)
+    check.same(static(paddle.ones([4])), f(paddle.ones([4])))
+    want, have = (check.observe(g, [-paddle.ones([4])]) for g in (f, static))
+    assert isinstance(want.error, ValueError) and isinstance(have.error, ValueError)
+    assert have.printed == want.printed
