@@ -34,7 +34,7 @@ from ir import (
 from ir.analysis.alias import places_along
 from ir.attributes import check_attrs, kind_of
 from ir.interpreter import evaluate
-from ir.layout import row_major
+from ir.layout import StridedLayout, row_major
 from ir.literal import parse_attr, print_attr
 from ir.opdef import assume, broadcast, collecting, complete_attrs, op, view_rule
 from ir.pairs import RECORDED
@@ -566,6 +566,28 @@ def test_a_view_lies_and_reads_as_its_row_says(name, e):
     if rule.static is not None:
         other, known = rule.static(*indices, **attrs)
         assert view_rule(other).layout(whole, **known) == lies
+
+
+@pytest.mark.parametrize("name, e", VIEW_EXAMPLES, ids=lambda q: q if isinstance(q, str) else "")
+def test_a_view_of_a_view_lies_as_its_row_says(name, e):
+    """Of a tensor whose elements are two apart along each axis, the last ones first."""
+    rule, attrs = view_rule(name), complete_attrs(OPS[name], e.attrs)
+    _, (x, *at) = view_example(name, e)
+    apart = np.zeros([2 * d for d in x.shape], x.dtype)[(*[slice(None, None, -2)] * x.ndim, ...)]
+    if not x.size or not x.ndim:
+        return
+    steps = tuple(s // x.itemsize for s in apart.strides)
+    lies = rule.layout(StridedLayout(0, x.shape, steps), *map(int, at), **attrs)
+    if lies is None:
+        assert rule.copies
+        return
+    view = OPS[name].ref(apart, *at, **attrs)
+    if view.size:
+        places = [q.__array_interface__["data"][0] for q in (view, apart)]
+        assert lies.shape == view.shape and lies.offset * x.itemsize == places[0] - places[1]
+        assert [s * x.itemsize for n, s in zip(view.shape, lies.strides) if n > 1] == [
+            s for n, s in zip(view.shape, view.strides) if n > 1
+        ]
 
 
 @pytest.mark.parametrize("name, e", VIEW_EXAMPLES, ids=lambda q: q if isinstance(q, str) else "")
