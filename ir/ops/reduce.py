@@ -114,8 +114,17 @@ def _highest(d: Any) -> k.Scalar:
     return k.const(np.inf if d.kind == "f" else np.iinfo(d.numpy).max, d)
 
 
-_reduction("max", "fi", Reduce(_lowest, k.maximum), np.max, _EXAMPLES, _extremum_grad)
-_reduction("min", "fi", Reduce(_highest, k.minimum), np.min, _EXAMPLES, _extremum_grad)
+def _max_ref(x: np.ndarray, **kwargs: Any) -> Any:
+    return np.max(x, initial=-np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min, **kwargs)
+
+
+def _min_ref(x: np.ndarray, **kwargs: Any) -> Any:
+    return np.min(x, initial=np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).max, **kwargs)
+
+
+_ALL = _EXAMPLES + _EMPTY
+_reduction("max", "fi", Reduce(_lowest, k.maximum), _max_ref, _ALL, _extremum_grad)
+_reduction("min", "fi", Reduce(_highest, k.minimum), _min_ref, _ALL, _extremum_grad)
 
 
 def _bool_reduction(name: str, start: bool, combine: Any, ref: Any) -> None:
