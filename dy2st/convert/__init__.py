@@ -42,6 +42,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.comprehension(f, iterable)               f(iterable), the list of a list comprehension
     RT.iterated(x, parts=False)                 what Python runs through: an unpacking, `*x`, a
                                                 comprehension; parts: its elements are unpacked
+    RT.mapping(x)                               `**x`, of which all items are read
     RT.trying()                                 entered around what a handler guards
     RT.manager(x)                               the context manager of a `with`
     RT.rebinding(value, lambda: name, inner)    value, to which a variable from outside is bound;

@@ -270,13 +270,26 @@ class Expressions(ast.NodeTransformer):
         parts = (self.visit(p) if p else ast.Constant(None) for p in given)
         return place(rt("slice_", *parts), node)
 
-    def visit_List(self, node: ast.List | ast.Dict | ast.Set) -> ast.expr:
+    def visit_List(self, node: ast.List | ast.Set) -> ast.expr:
         if isinstance(node, ast.List) and starred(node):
             return self.display(node, "list")
         self.generic_visit(node)
         return place(rt(f"{type(node).__name__.lower()}_", node), node)
 
-    visit_Dict = visit_Set = visit_List
+    visit_Set = visit_List
+
+    def visit_Dict(self, node: ast.Dict) -> ast.expr:
+        self.generic_visit(node)
+        for k, key in enumerate(node.keys):
+            if key is None:
+                node.values[k] = place(rt("mapping", node.values[k]), node.values[k])
+        return place(rt("dict_", node), node)
+
+    def visit_keyword(self, node: ast.keyword) -> ast.keyword:
+        node.value = self.visit(node.value)
+        if node.arg is None:
+            node.value = place(rt("mapping", node.value), node.value)
+        return node
 
     def visit_Tuple(self, node: ast.Tuple) -> ast.expr:
         if starred(node):

@@ -44,7 +44,7 @@ from dy2st.runtime.control import (
     while_,
 )
 from dy2st.runtime.matching import given, matches, part
-from dy2st.runtime.receivers import imported, receiver, receiver_item
+from dy2st.runtime.receivers import imported, mapping, receiver, receiver_item
 from dy2st.state.bindings import rebinding, rebinds
 from dy2st.state.protocols import manager, trying
 from dy2st.state.strings import joined, percent
@@ -58,7 +58,8 @@ __all__ = [
     "UNDEF", "and_", "assert_", "aug", "comprehension", "del_attr", "del_item", "dict_", "display",
     "fn", "for_", "generator_", "given", "holds", "if_", "ifexp", "imported", "in_", "is_",
     "is_not", "items", "iterated", "joined", "list_", "load_attr", "load_item", "load_old",
-    "manager", "matches", "not_", "not_in", "or_", "part", "percent", "read", "rebinding",
-    "rebinds", "receiver", "receiver_item", "set_", "slice_", "store_attr", "store_item", "subject",
+    "manager", "mapping", "matches", "not_", "not_in", "or_", "part", "percent", "read",
+    "rebinding", "rebinds", "receiver", "receiver_item", "set_", "slice_", "store_attr",
+    "store_item", "subject",
     "trying", "union", "unzip", "while_",
 ]  # fmt: skip

@@ -309,6 +309,8 @@ def is_(a: object, b: object) -> object:
             unsure = id(other) in trace.objects.doubts
             if doubt is not None and (unsure or any(q is other for q in doubt.among)):
                 trace.check_certain(x)
+        if trace.guards is not None:
+            trace.guards.separate(a, b)
     return a is b
 
 

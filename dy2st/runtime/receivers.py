@@ -13,7 +13,7 @@ from typing import Any
 
 from dy2st.runtime.access import load_attr, load_item
 from dy2st.state.ownership import made_here, note_attr, note_contents
-from dy2st.state.protocols import computed_by
+from dy2st.state.protocols import computed_by, note_items
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, Item, kind_of, plain_get
 
@@ -32,6 +32,13 @@ def receiver(obj: object, name: str) -> object:
         return load_attr(obj, name)
     note_attr(trace, obj, name, value, whole=False)
     return value
+
+
+def mapping(x: object) -> object:
+    """`**x` in a call or a display: the program depends on all items."""
+    if (trace := current()) is not None:
+        note_items(trace, x)
+    return x
 
 
 def receiver_item(obj: Any, index: object, *default: object) -> object:

@@ -3,6 +3,7 @@ objects."""
 
 from __future__ import annotations
 
+import argparse
 import enum
 import functools
 import queue
@@ -27,6 +28,7 @@ _FUNCTIONS = (
     functools.partial,
 )  # fmt: skip
 _METHODS = (types.FunctionType, classmethod, staticmethod)
+NAMESPACES = (types.SimpleNamespace, argparse.Namespace)
 #: the attribute in which an object keeps the programs of its class's translated methods
 TRANSLATIONS = "__dy2st__"
 
@@ -239,8 +241,10 @@ def is_stored_in_class(trace: Trace, obj: object, name: str) -> bool:
 
 
 def is_users_object(x: object) -> bool:
-    """An instance of a class that is no library's."""
+    """An instance of a class that is no library's, or a namespace."""
     kind: Any = type(x)
+    if kind in NAMESPACES:
+        return True
     if isinstance(x, (types.ModuleType, type, BaseException, enum.Enum, *_FUNCTIONS)):
         return False
     return package_of(kind) not in LIBRARIES

@@ -26,6 +26,7 @@ from dy2st.state.ownership import (
     is_users_object,
     made_here,
     note_class,
+    note_contents,
     package_of,
     refuse,
 )  # fmt: skip
@@ -102,6 +103,8 @@ def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> ob
     plain = type(kind).__call__ is type.__call__ and not own
     known = is_written(init) or dataclasses.is_dataclass(kind)
     if not plain or not known or not isinstance(init, types.FunctionType):
+        for x in args:
+            note_items(trace, x)
         made: object = perform(kind, *args, **kwargs)
         trace.make(made)
         if dataclasses.is_dataclass(made):
@@ -123,6 +126,12 @@ def is_written(f: object) -> bool:
     """Whether a constructor is a function with a source: not one that Python has, or that
     `dataclasses` or `namedtuple` has made."""
     return isinstance(f, types.FunctionType) and f.__code__.co_filename != _DYNAMIC
+
+
+def note_items(trace: Trace, x: object) -> None:
+    """All items of a dict from outside are read."""
+    if isinstance(x, dict) and trace.guards is not None and id(x) in trace.guards.ids:
+        note_contents(trace, x)
 
 
 def new_object(kind: type, *args: object, **kwargs: object) -> object:

@@ -230,6 +230,14 @@ class ContainerGuards:
             ids = "".join(f"id({name}), " for name in found)
             self.terms["apart", "located"] = f"apart(_L.containers(), ({ids}))"
 
+    def separate(self, a: object, b: object) -> None:
+        """Two objects are not one, of which calls look one up."""
+        known = id(a) in self.ids and id(b) in self.ids
+        if known and not self.homes.keys().isdisjoint((id(a), id(b))):
+            key = ("separate", id(a), id(b))
+            self.terms[key] = f"{self.ids[id(a)]} is not {self.ids[id(b)]}"
+            self.note(key, f"{self.name(a)} and {self.name(b)} are one object")
+
     def different(self, a: object, b: object) -> None:
         """Two real tensors are not one; None for a tensor that the program makes."""
         one, two = (self.found.get(id(q)) for q in (a, b))

@@ -104,6 +104,9 @@ class Runtime:
         assert hasattr(type(x), "__exit__")
         return x
 
+    def mapping(self, x):
+        return x
+
     def comprehension(self, f, iterable):
         return f(iterable)
 

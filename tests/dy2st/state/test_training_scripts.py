@@ -3,6 +3,8 @@ beams. Four calls with changes between them are those of eager."""
 
 from __future__ import annotations
 
+import argparse
+import copy
 import enum
 import functools
 import heapq
@@ -141,6 +143,33 @@ def beam_of_python_numbers():
         return x * beams[0][0], [path for _, path in beams]
 
     return f, s, lambda s, k: setattr(s, "width", k)
+
+
+@case
+def configuration_in_a_namespace():
+    """As `argparse` gives it."""
+    inner = argparse.Namespace(rate=2.0)
+    s = Space(args=argparse.Namespace(inner=inner), other=inner)
+
+    def scaled(x, inner, **rest):
+        return x * inner.rate + len(rest)
+
+    def f(x):
+        y = scaled(x, **vars(s.args)) + dict(vars(s.args))["inner"].rate
+        y = y * (2 if s.args.inner is s.other else 3)
+        later = copy.deepcopy(s.args)
+        later.inner.rate += 1.0
+        return y * later.inner.rate + copy.copy(s.args).inner.rate, str(s.args), f"{[s.args]}"
+
+    def change(s, k):
+        if k == 1:
+            s.args.inner.rate = 5.0
+        if k == 2:
+            s.args.inner = argparse.Namespace(rate=7.0)
+        if k == 3:
+            s.args.name, s.other = "a", s.args.inner
+
+    return f, s, change
 
 
 class Mode(enum.Enum):
