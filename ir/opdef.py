@@ -234,10 +234,10 @@ class OpDef:
 
 
 def view_rule(name: str) -> ViewRule:
-    """Return the view rule of a row; raises TypeError for a row that is no view."""
+    """Return the view rule of a row; raises TypeError for a row that is not a view."""
     rule = OPS[name].view
     if rule is None:
-        raise TypeError(f"{name} is no view")
+        raise TypeError(f"{name} is not a view")
     return rule
 
 

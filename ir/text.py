@@ -386,7 +386,7 @@ class _Reader:
         if (m[1] == "while") != bool(m[5]) or not (m[4] or m[5]):
             raise VerifyError("a scan has a trip, a while loop a name for its count")
         if not m[2] and not m[3].isidentifier():
-            raise VerifyError(f"{m[3]} is no name of a size")
+            raise VerifyError(f"{m[3]} is not the name of a size")
         index, trip = self.new("%" + m[3], Type(I64)), parse_dim(m[4]) if m[4] else ENDLESS
         rows = self.ports("body", ("go", "const", "seq", "carry", "stack", "last"))
         inner = [self._in(*row) for row in rows]

@@ -47,7 +47,7 @@ def verify(program: Program) -> Program:
     plain = {found[0] for found in dims if found is not None}
     for n in program.capacities:
         if not n.isidentifier() or n in plain:
-            raise VerifyError(f"the capacity {n!r} is no name of its own")
+            raise VerifyError(f"the capacity {n!r} is not a name of its own")
     own = set(program.sizes) - set(program.capacities)
     for n in own:
         if n not in plain:
@@ -64,7 +64,7 @@ def verify(program: Program) -> Program:
     for target, value in program.writes:
         _available(defined, [target, value], "write")
         if target not in inputs or target in written:
-            raise VerifyError(f"{target!r} is written back twice or is no input")
+            raise VerifyError(f"{target!r} is written back twice or is not an input")
         if target.type != value.type:
             raise VerifyError(f"write of {value.type} to {target.type}")
         written.add(target)
@@ -175,7 +175,7 @@ def _verify_go(scan: Scan) -> None:
     if scan.trip == ENDLESS and not scan.count:
         raise VerifyError("an endless loop without a go port")
     if scan.trip == ENDLESS and scan.size:
-        raise VerifyError("the index of an endless loop is no size")
+        raise VerifyError("the index of an endless loop is not a size")
     if scan.trip == ENDLESS and any(isinstance(p, Seq) for p in scan.ports):
         raise VerifyError("a seq port in an endless loop")
 

@@ -41,8 +41,8 @@ def _unbounded(trace: Trace, n: RuntimeScalar) -> object:
 
 
 def quotient(trace: Trace, total: Dim, known: Dim, otherwise: Dim) -> Dim:
-    """`total` by `known`, where data decides one of them, and that is no polynomial: the number of
-    boxes whose four coordinates a mask has selected."""
+    """`total` by `known`, where data decides one of them, and that is not a polynomial: the number
+    of boxes whose four coordinates a mask has selected."""
     names = frozenset[str]().union(*(q.names for q in (total, known) if isinstance(q, Size)))
     if known == 0 or names.isdisjoint(trace.sizes.counts) or divide(total, known) is not None:
         return otherwise

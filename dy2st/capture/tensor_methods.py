@@ -336,7 +336,7 @@ def training(name: str) -> Method:
         if isinstance(self, EagerParamBase):
             raise refuse(
                 "a parameter is made in a translated function.",
-                "Each call would make another one; the parameters of a program are there before.",
+                "Each call would create a new one; the parameters of a program are there before.",
                 "Make it, or the Layer that it belongs to, in `__init__` or before the call.",
             )
         raise refuse_training(f"{name.strip('_')}()")

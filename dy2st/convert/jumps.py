@@ -173,7 +173,7 @@ class Lowering:
                 f"'{JUMPS[type(jump)]}' leaves a 'finally' clause.",
                 jump,
                 reason="It would discard an exception that is being raised.",
-                remedy="Move it behind the try statement.",
+                remedy="Move it after the try statement.",
             )
         jumps = list(own_jumps(s.body))
         s.body = self.block(s.body, tail and not s.orelse)

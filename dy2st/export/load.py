@@ -64,14 +64,14 @@ def load(
     except executor.Unsupported as e:
         raise SourceError(f"{e.text}.", e.loc) from None
     except FileError as e:
-        raise FileError(f"{path} is no saved program: {e}") from e
+        raise FileError(f"{path} is not a saved program: {e}") from e
     except DEFECTS as e:
         raise FileError(
             f"{path} cannot be loaded ({type(e).__name__}: {e!s:.300}). If `dy2st.save` has "
             "written it, this is a defect of dy2st."
         ) from e
     except Exception as e:
-        raise FileError(f"{path} is no saved program: {str(e) or type(e).__name__:.500}") from e
+        raise FileError(f"{path} is not a saved program: {str(e) or type(e).__name__:.500}") from e
     if isinstance(loaded, LoadedProgram):
         loaded.reset()
     return loaded
@@ -127,7 +127,7 @@ class LoadedProgram:
         }
         for target, part in self._stores:
             if type(target) is not int or target not in self._initial:
-                raise FileError(f"it stores to input {target!r:.80}, which is no buffer")
+                raise FileError(f"it stores to input {target!r:.80}, which is not a buffer")
             if part.type != self._arrays.input_type(target):
                 what = part.type or "a Python value"
                 raise FileError(f"it stores {what} to {program.inputs[target].name}")

@@ -251,7 +251,7 @@ class Reader:
     def _size(self, text: object) -> Part:
         dim = parse_attr(_text(text))
         if not is_dim(dim):
-            raise FileError(f"{text!r:.80} is no size")
+            raise FileError(f"{text!r:.80} is not a size")
         self.known(dim)
         return SizeOf(dim)
 
@@ -285,7 +285,7 @@ class Reader:
         part = self.read(tree)
         if not isinstance(part, (Elements, Joined)):
             if type(part) is not Items or part.kind is not list:
-                raise FileError("a part of a joined list, or of a tuple, is no list")
+                raise FileError("a part of a joined list, or of a tuple, is not a list")
         return part
 
     def _rows(self, index: object, number: object) -> Part:
@@ -318,7 +318,7 @@ class Reader:
             if name == "alias":
                 continue
             if name not in _VIEWS:
-                raise FileError(f"{name!r:.80} is no view")
+                raise FileError(f"{name!r:.80} is not a view")
             pairs = [_list(q, "an attribute", 2) for q in _list(entries, "a list of attributes")]
             given = {_text(k): parse_attr(_text(v)) for k, v in pairs}
             attrs = complete_attrs(OPS[name], given)

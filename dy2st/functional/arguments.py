@@ -83,7 +83,7 @@ def taps(initial: object, steps: object = (-1,)) -> Taps:
         steps: distances as negative ints: -1 is the step before.
 
     Raises:
-        TypeError: `initial` is no tensor, or `steps` are no ints.
+        TypeError: `initial` is not a tensor, or `steps` are no ints.
         ValueError: a step that is not negative or given twice, none at all, or an `initial` whose
             first axis is not k long.
 

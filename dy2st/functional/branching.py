@@ -38,7 +38,7 @@ def while_loop(
         The last carry, in new tensors; a copy of `init` if the condition does not hold at first.
 
     Raises:
-        TypeError: a leaf that is no tensor, functions that cannot be called with one argument, a
+        TypeError: a leaf that is not a tensor, functions that cannot be called with one argument, a
             condition that is neither a bool nor a tensor, or a carry that changes its type.
         ValueError: a condition of several elements.
 
@@ -81,7 +81,7 @@ def cond(
 
     Raises:
         TypeError: a test of another type, a function that cannot be called with the operands, a
-            result that is no tensor; in translated code also results of different types.
+            result that is not a tensor; in translated code also results of different types.
         ValueError: a test of several elements.
 
     Example:

@@ -46,7 +46,8 @@ def flex_scan(
         last.
 
     Raises:
-        TypeError: a number that is no int, an argument or a result that is no tensor, a core that
+        TypeError: a number that is no int, an argument or a result that is not a tensor, a core
+        that
             cannot be called with its arguments, or a state that changes its type.
         ValueError: no sequence, too few tensors, sequences of different lengths, too few results,
             or templates that are not those of the outputs.

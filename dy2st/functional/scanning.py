@@ -58,7 +58,7 @@ def scan(
         axis: the axis of time in `xs` and in the ys, counted in each tensor from its end if it is
             negative.
         unroll: how many steps become one iteration of the program; True for all. It changes no
-            result; eager code ignores it, and so does a loop whose length is no number.
+            result; eager code ignores it, and so does a loop whose length is not a number.
         checkpoint: which states the backward of this loop keeps, in place of what `to_static` says:
             "none" for all, "sqrt", or a number k for each k-th. Eager code keeps all, and so do
             loops inside of loops.
@@ -73,7 +73,8 @@ def scan(
         one of all steps [..., T, ...] with time in `axis`.
 
     Raises:
-        TypeError: a leaf that is no tensor; a body that cannot be called with two arguments, that
+        TypeError: a leaf that is not a tensor; a body that cannot be called with two arguments,
+        that
             returns no pair, or whose carry or ys change their type.
         ValueError: sequences of different lengths, neither sequences nor a length, an option out of
             its range, or templates that are not those of the ys.

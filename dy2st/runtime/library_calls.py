@@ -253,7 +253,7 @@ def guarded_call(trace: Trace, f: Callable[..., object], *args: object, **kwargs
     if again is not out and not is_plain(out):
         raise refuse(
             f"{name_of(f)}() in a translated function.",
-            "It gives another object on every call.",
+            "It returns a different object on every call.",
             "Call it outside of the translated function, and pass the result in.",
         )
     trace.guards.call(f, args, kwargs, known)

@@ -107,7 +107,7 @@ def check_opaque(x: object) -> None:
         )
     if isinstance(x, weakref.ReferenceType):
         raise refuse(
-            "a weak reference to an object that is no Layer is used.",
+            "a weak reference to an object that is not a Layer is used.",
             "The object may go away between two calls, and the program would keep it.",
             "Hold the object itself, or a `weakref.proxy` of it.",
         )
@@ -251,7 +251,7 @@ def is_users_object(x: object) -> bool:
 
 
 def is_plain_paddle(trace: Trace, owner: object) -> bool:
-    """An object from outside, of a class of Paddle's that is no Layer, such as a scheduler or a
+    """An object from outside, of a class of Paddle's that is not a Layer, such as a scheduler or a
     distribution: what its methods read may change between calls."""
     if isinstance(owner, (paddle.nn.Layer, Tensor, type, types.ModuleType)) or made_here(
         trace, owner

@@ -350,8 +350,8 @@ class Managed:
         swallow = special(self.trace, self.obj, "__exit__", *error)[0]
         if isinstance(swallow, Tensor):
             raise refuse(
-                "`__exit__` gives a tensor.",
-                "Python asks for its truth while the function is traced.",
+                "`__exit__` returns a tensor.",
+                "Python needs its truth value while the function is traced.",
                 "Return a bool that Python knows, or None.",
             )
         return swallow

@@ -325,7 +325,7 @@ def along_first_axis(trace: Trace, parts: list[Any]) -> Tensor:
 
 
 def sliced(trace: Trace, parts: list[object], at: slice) -> list[object] | None:
-    """The parts of a slice, as views of the parts it is taken from. Where a length is no number
+    """The parts of a slice, as views of the parts it is taken from. Where a length is not a number
     they are views of the joined tensor, which may not be written. None for Python values in a
     run."""
     sizes: list[Any] = [q.trip if isinstance(q, StackedRun) else 1 for q in parts]

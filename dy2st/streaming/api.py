@@ -166,7 +166,7 @@ class TracedStream(StreamingProgram):
         return rng.choice([*parts, *(self.chunk * n for n in (2, 3))])
 
     def _with_chunk(self, size: int) -> TracedStream | None:
-        """The same for chunks of another size; None if that is no multiple of the strides."""
+        """The same for chunks of another size; None if that is not a multiple of the strides."""
         try:
             return TracedStream.of(self._function, self._tensors, self._axis, size)
         except SourceError:

@@ -81,7 +81,7 @@ def translated(
         raise SourceError(
             f"a chunk of {chunk} frames cannot be streamed.",
             error.loc,
-            reason="It is no multiple of the frames that the windows here move by.",
+            reason="It is not a multiple of the frames that the windows here move by.",
             remedy=f"Give a multiple of all strides together: `chunk={frames}`.",
         ) from None
 

@@ -69,13 +69,13 @@ def restored(
     written = {v for v, _ in program.writes}
     held = {i.value for i in program.inputs if i.kind == "buffer" and i.name in states}
     if not written <= held:
-        raise ValueError("it writes to an input that is no state")
+        raise ValueError("it writes to an input that is not a state")
     return StreamingProgram(Parts(program, chunked, weights, initial))
 
 
 def _number(n: object) -> int:
     if type(n) is not int or abs(n) > 1 << 40:
-        raise ValueError(f"{n!r:.80} is no number of frames")
+        raise ValueError(f"{n!r:.80} is not a number of frames")
     return n
 
 
@@ -101,12 +101,12 @@ def _tree(tree: Any, outputs: int) -> object:
         return [kind, part]
     if kind == "constant":
         if part is not None and not isinstance(part, (bool, int, float, str)):
-            raise ValueError("a constant that is no number")
+            raise ValueError("a constant that is not a number")
         return [kind, part]
     if kind == "dict":
         return [kind, [[str(k), _tree(q, outputs)] for k, q in part]]
     if kind not in ("list", "tuple"):
-        raise ValueError(f"{kind!r:.80} is no part of a result")
+        raise ValueError(f"{kind!r:.80} is not a part of a result")
     return [kind, [_tree(q, outputs) for q in part]]
 
 

@@ -127,7 +127,7 @@ RuntimeScalar.__name__ = RuntimeScalar.__qualname__ = "number"
 
 
 def is_runtime_scalar(x: object) -> TypeGuard[RuntimeScalar]:
-    """A number of the program that is no polynomial."""
+    """A number of the program that is not a polynomial."""
     return type(x) is RuntimeScalar
 
 

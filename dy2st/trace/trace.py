@@ -252,7 +252,7 @@ class Trace(Conditions):
     def write(self, fake: Tensor, new: Value, own: bool = False, moves: int = 1) -> Op:
         """Overwrite the storage of `fake`; all its aliases see it. Returns the op that does it.
 
-        own: Paddle's call computes `new` in this storage: it is no tensor of its own.
+        own: Paddle's call computes `new` in this storage: it is not a tensor of its own.
         moves: by how much the call moves the version of the storage.
         """
         value = self.read_value(fake._value)

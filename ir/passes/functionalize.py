@@ -231,7 +231,7 @@ class _Contents:
         self.version[base] += 1
 
     def is_own(self, new: Value) -> bool:
-        """Whether nothing but the write knows what is written: it is no tensor of its own."""
+        """Whether nothing but the write knows what is written: it is not a tensor of its own."""
         return new in self.state.single and self.state.aliases.base[new] is new
 
     # -------- history

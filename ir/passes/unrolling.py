@@ -17,7 +17,7 @@
                                                  %ys = concat(reshape(%zs), stack(%hT))
 
 The steps that are left over follow the loop; a loop of no more steps than are wanted goes. Out of
-scope: while loops, loops whose trip is no number, and those that would become too long.
+scope: while loops, loops whose trip is not a number, and those that would become too long.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def uniform(c: Chunks, op: Op, new: object) -> Chunk:
         refuse(
             op.loc,
             f"`{op.name}` of {t}",
-            "Its length is no number of frames for each chunk.",
+            "Its length is not a number of frames for each chunk.",
             "Give sizes other than the time as numbers in input_spec.",
         )
     length = whole_length(c, rate, rest)

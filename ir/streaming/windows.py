@@ -33,7 +33,7 @@ def windows(
         refuse(
             op.loc,
             f"`{op.name}` with a stride of {stride} for {s.rate} frames a chunk",
-            f"A chunk has {s.rate} frames there, which is no multiple of the stride.",
+            f"A chunk has {s.rate} frames there, which is not a multiple of the stride.",
             "Take a chunk that is a multiple of all strides together.",
         )
     if fill is not None and s.delay < 0 and s.fill != fill:

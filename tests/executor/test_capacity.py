@@ -120,5 +120,5 @@ def test_calls_of_python_are_made_once():
 
 def test_a_capacity_is_no_size_of_an_input():
     text = GROWS.replace("capacities capacity0", "capacities B")
-    with pytest.raises(ir.VerifyError, match="no name of its own"):
+    with pytest.raises(ir.VerifyError, match="not a name of its own"):
         parsed(text)

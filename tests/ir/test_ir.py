@@ -408,7 +408,7 @@ def test_the_verifier_rejects_definitions():
 
 def test_the_verifier_rejects_writes():
     y = Value(X.type)
-    rejects("is no input", [Op("neg", (X,), (y,))], writes=((y, X),))
+    rejects("is not an input", [Op("neg", (X,), (y,))], writes=((y, X),))
     rejects("written back twice", writes=((X, X), (X, X)))
     rejects("write of", writes=((X, ROW),))
 

@@ -83,14 +83,14 @@ def int_of(a: Any) -> int:
     if isinstance(a, Tensor) or is_symint(a):
         raise NoRow("an axis that is a tensor")
     if not hasattr(a, "__int__"):
-        raise NoRow("an axis that is no number")
+        raise NoRow("an axis that is not a number")
     return int(a)
 
 
 def dims_of(shape: Any) -> tuple[Dim, ...]:
     found = elements_of(shape)
     if not isinstance(shape, Iterable):
-        raise NoRow("a shape that is no list")
+        raise NoRow("a shape that is not a list")
     dims = [number_of(d) for d in (shape if found is None else found)]
     if isinstance(shape, Tensor) and found is None or any(isinstance(d, Tensor) for d in dims):
         raise NoRow("a shape that is a tensor")

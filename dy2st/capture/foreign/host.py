@@ -92,7 +92,7 @@ class Callee(str):
 
 
 class Held(str):
-    """The text of an argument that is no literal, with the argument."""
+    """The text of an argument that is not a literal, with the argument."""
 
     value: object
 
@@ -152,7 +152,7 @@ def host_call(
         return recorded(trace, Callee.of(name, f, f, True, result), args, kwargs)
     raise refuse(
         f"{name}() in a translated function.",
-        "It acts, or gives another result on every call, and dy2st does not know what it gives.",
+        "It has side effects, or a different result on every call, of a type unknown to dy2st.",
         f"{REMEDY} A function of your own that gives a number is marked: `dy2st.host(f, "
         "result=float)`.",
     )

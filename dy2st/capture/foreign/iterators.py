@@ -42,7 +42,7 @@ def advanced(trace: Trace, iterator: object, default: tuple[object, ...]) -> obj
     except TypeError:
         raise refuse(
             f"next() of a {type(iterator).__name__} that was there before the call.",
-            "What it gives is known only when it is advanced, as the program does on every call.",
+            "Its next element is known only when a call of the program advances it.",
             REMEDY,
         ) from None
     result = given(*elements, *default)

@@ -41,7 +41,7 @@ def check_population(name: str, population: object) -> None:
     if all(map(kind_of, items)):
         raise refuse(
             f"{name}() of numbers of different types.",
-            "Which type it gives is known only when the program runs.",
+            "The type of its result is known only when the program runs.",
             "Write all of them as floats, or all as integers.",
         )
     raise refuse(

@@ -290,7 +290,7 @@ class Probe:
             whole = out.data_ptr() == q.data_ptr() and out.shape == q.shape
             if not whole and meet(extent(out), extent(q)):
                 raise Refused(
-                    f"{self.name} gives a view of a part of its argument.",
+                    f"{self.name} returns a view of a part of its argument.",
                     self.trace.where(),
                     reason="A program knows the memory of views by its own ops only.",
                     remedy="Index the tensor: `x[a:b]`.",

@@ -50,7 +50,7 @@ class Tap:
     def __init__(self, key: tuple[object, ...], first: Any, trace: Trace) -> None:
         kind = kind_of(first)
         if kind is None and not isinstance(first, Tensor):
-            raise NeedsConcrete("an element of a list that the loop fills is no tensor")
+            raise NeedsConcrete("an element of a list that the loop fills is not a tensor")
         self.key, self.kind = key, kind
         with trace.outside():
             self.init = value_in(trace, first, DTYPES[kind]) if kind else lift(trace, first)._value

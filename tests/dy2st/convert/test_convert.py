@@ -448,6 +448,6 @@ def test_jump_out_of_finally(jump):
                            {"^".ljust(len(jump), "~")}
 
         It would discard an exception that is being raised.
-        Move it behind the try statement.
+        Move it after the try statement.
         """,
     )
