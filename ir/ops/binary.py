@@ -174,6 +174,15 @@ pair("less_than", "fi", lambda x, y: x < y, np.less, to_bool=True)
 pair("less_equal", "fi", lambda x, y: x <= y, np.less_equal, to_bool=True)
 pair("greater_than", "fi", lambda x, y: x > y, np.greater, to_bool=True)
 pair("greater_equal", "fi", lambda x, y: x >= y, np.greater_equal, to_bool=True)
+#: a comparison -> the same with its operands exchanged
+EXCHANGED = {
+    "equal": "equal",
+    "not_equal": "not_equal",
+    "less_than": "greater_than",
+    "less_equal": "greater_equal",
+    "greater_than": "less_than",
+    "greater_equal": "less_equal",
+}
 for _name, _op in (("and", "__and__"), ("or", "__or__"), ("xor", "__xor__")):
     pair(
         f"logical_{_name}",

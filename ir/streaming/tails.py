@@ -21,6 +21,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from ir.analysis.affine import LINEAR, combined
+from ir.ops.binary import EXCHANGED
 from ir.program import Op, Value
 from ir.streaming.chunks import refuse
 from ir.streaming.facts import mentions
@@ -279,15 +280,13 @@ COMPARED = {
     "equal": (False, False),
     "not_equal": (True, True),
 }
-_TURNED = {"less_than": "greater_than", "less_equal": "greater_equal"}
-_TURNED |= {v: k for k, v in _TURNED.items()}
 
 
 def _comparison(op: Op, xs: Sequence[Fact]) -> Tails | None:
     axes, name = square(op.results[0].type), op.name
     x, y = xs
     if isinstance(y, Affine) and y.absolute:
-        x, y, name = y, x, _TURNED.get(name, name)
+        x, y, name = y, x, EXCHANGED[name]
     number = _number(y)
     absolute = isinstance(x, Affine) and x.absolute
     if absolute:

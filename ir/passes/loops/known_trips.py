@@ -24,6 +24,7 @@ from typing import TypeAlias
 from ir.analysis.affine import counted, index_name, is_size
 from ir.analysis.ranges import facts_of, never_negative
 from ir.loc import VerifyError
+from ir.ops.binary import EXCHANGED
 from ir.passes.cloning import Copier
 from ir.program import ENDLESS, Go, Node, Op, Program, Require, Scan, Slot, Value
 from ir.rewrite import Block, rewrite
@@ -35,14 +36,8 @@ Facts: TypeAlias = tuple[Dim, ...]
 
 #: up to which number each type counts without rounding
 EXACT = {I32: 1 << 30, I64: 1 << 62, F32: 1 << 24, F64: 1 << 53}
-#: a comparison with its operands exchanged
-TURNED = {
-    "less_than": "greater_than",
-    "less_equal": "greater_equal",
-    "greater_than": "less_than",
-    "greater_equal": "less_equal",
-    "not_equal": "not_equal",
-}
+#: the comparisons of a counter with a bound after which a loop goes on
+TESTS = tuple(n for n in EXCHANGED if n != "equal")
 
 
 @dataclass(frozen=True)
@@ -186,9 +181,9 @@ class _Test:
 
     def trip_from_first(self, b: Block, init: Value) -> Dim | None:
         """Return the trip count of the loop if `init` is this test before the first iteration."""
-        op = b.op_of(init, *TURNED) or b.op_of(init, "reshape")
+        op = b.op_of(init, *TESTS) or b.op_of(init, "reshape")
         if op is not None and op.name == "reshape":
-            op = b.op_of(op.operands[0], *TURNED)
+            op = b.op_of(op.operands[0], *TESTS)
         test = _compared(b, op) if op is not None else None
         n = self.holds
         if test is None or n is None or self.compare == "not_equal" or not is_natural(n + 1):
@@ -199,7 +194,7 @@ class _Test:
 
 def _test(body: Block, s: Scan, v: Value) -> _Test | None:
     """A comparison of a counter of `s` with a bound."""
-    op = body.op_of(v, *TURNED)
+    op = body.op_of(v, *TESTS)
     test = _compared(body, op, index_name(body)) if op is not None else None
     return test if test is not None and test.step else None
 
@@ -210,7 +205,7 @@ def _compared(b: Block, op: Op, index: str = "") -> _Test | None:
     limit = EXACT.get(op.operands[0].type.dtype)
     if x is None or y is None or limit is None:
         return None
-    name, x, y = (TURNED[op.name], y, x) if index in names_in(y) else (op.name, x, y)
+    name, x, y = (EXCHANGED[op.name], y, x) if index in names_in(y) else (op.name, x, y)
     start, step = line(x, index) or (0, None)
     if not isinstance(step, int) or index in names_in(y) or not (is_size(start) and is_size(y)):
         return None
