@@ -23,9 +23,10 @@ from dy2st.state.containers.lookup import picked
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList, contents
 from dy2st.trace import scalar as number
+from dy2st.trace.conditions import at_most, check_cut
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
-from dy2st.trace.symint import SymInt, SymRange, check_cut, is_symint
+from dy2st.trace.symint import SymInt, SymRange, is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import perform
 from ir.loc import acts_for_user
@@ -234,6 +235,8 @@ def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
     test = settled_condition(trace, y < x if name == "min" else y > x)
     if not is_runtime_scalar(test):
         return y if test else x
+    if at_most(trace, *((y, x) if name == "min" else (x, y))):
+        return y
     for op, gap in test.implies & test.implied:
         check_cut(op, gap, trace)
     kinds = {kind_of(x), kind_of(y)}

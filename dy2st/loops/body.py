@@ -22,10 +22,11 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops import concat_growth, counted_growth, eithers
+from dy2st.loops import concat_growth, counted_growth
 from dy2st.loops.appends import filled, segment, those_appended
 from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
+from dy2st.loops.late_types import either_placeholder
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Goes, Learned, LoopTrace, Path
 from dy2st.state.container_writes import Contents
@@ -85,11 +86,11 @@ class Iterable:
         """Whether Python does not know the number of items."""
         return self.more is not None or not isinstance(self.trip, int)
 
-    def rest(self) -> Iterable:
-        """Without the first item."""
-        more, trip = self.more, self.trip if self.trip == ENDLESS else self.trip - 1
-        later = None if more is None else lambda i: more(i + 1)
-        return Iterable(trip, lambda i: self.item(i + 1), later, uncut=self.uncut)
+    def rest(self, k: int = 1) -> Iterable:
+        """Without the first `k` items."""
+        more, trip = self.more, self.trip if self.trip == ENDLESS else self.trip - k
+        later = None if more is None else lambda i: more(i + k)
+        return Iterable(trip, lambda i: self.item(i + k), later, uncut=self.uncut)
 
 
 #: a `while` loop
@@ -142,7 +143,6 @@ class BodyTrace(LoopTrace):
         self.over, self.code, self.names, self.unroll = over, code, code.names, code.unroll
         self.loop.limit = over.limit
         self.loop.open = code.test is not None or over.more is not None
-        self.loop.cuttable = not self.loop.open and isinstance(over.trip, int) and over.uncut
 
     def roll(self, site: Loc, reason: str, asks: bool = False) -> None:
         """Trace, undo, and append the loop to the program with the places set to its results.
@@ -348,7 +348,7 @@ class BodyTrace(LoopTrace):
         if path in self.known.rebuilt and isinstance(x, (tuple, TraceList)):
             return longer.stand_in(self.trace, x, self.frame, self.known.rebuilt, path)
         if path in self.known.eithers:
-            return eithers.placeholder(self, x, path)
+            return either_placeholder(self, x, path)
         if isinstance(x, Tensor):
             return self.tensor_placeholder(lift(self.trace, x), path)
         if is_runtime_scalar(x) or path in self.known.numbers:

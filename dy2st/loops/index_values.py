@@ -18,6 +18,7 @@ from dy2st.state.tree import describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.item import size_of as size_from
+from dy2st.trace.item import steps_over
 from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import dim_of, is_symint
@@ -204,9 +205,11 @@ def steps_below(trace: Trace, start: Dim, step: int, op: str) -> Dim | None:
         if op == "ne" and (start > 0 or start % step):
             return None
         return 1 + max(0, -(start // step))
-    if step != 1 or any(n in trace.sizes.loops for n in start.names):
+    names = trace.sizes.loops if step == 1 else trace.sizes.births
+    if op == "ne" and step != 1 or any(n in names for n in start.names):
         return None
     if trace.sizes.settle(start) > 0:
         return None
     trace.require(0 - start, 0, "the end of a while loop")
-    return 1 - start
+    with trace.outside():
+        return 1 - start if step == 1 else steps_over(trace, step - start, step)

@@ -15,11 +15,11 @@ from typing import Any, NoReturn
 from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.capture.gradients import check_carried
-from dy2st.loops import concat_growth, counted_growth, eithers
+from dy2st.loops import concat_growth, counted_growth
 from dy2st.loops.appends import collect, element_after, flat, learn_growth, records
 from dy2st.loops.containers import ContainerPorts, Row
 from dy2st.loops.growth import learn
-from dy2st.loops.late_gradients import learn_gradients, settle_gradients
+from dy2st.loops.late_types import either_ends, learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace, Path
 from dy2st.state.containers import columns, fills
 from dy2st.state.containers.taps import Tap
@@ -104,7 +104,7 @@ class LoopPorts(ContainerPorts):
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: object, p: object, a: object, path: Path) -> object:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
-        b, a = eithers.ends(self, name, b, p, a, path)
+        b, a = either_ends(self, name, b, p, a, path)
         if isinstance(p, counted_growth.Counted) or id(p) in self.body_trace.resized:
             return counted_growth.settle(self, name, p, a)
         if type(a) is Unresolved and b is UNDEF:

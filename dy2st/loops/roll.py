@@ -12,24 +12,27 @@ from __future__ import annotations
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
 
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
 from dy2st.loops.growth import count, guess, numbered, refute, unsteady
-from dy2st.loops.iterables import in_turn, lose
+from dy2st.loops.iterables import in_turn
+from dy2st.loops.parts import beliefs, first_of, most_apart, moved, unrolled
 from dy2st.state.containers.lookup import MOST_UNROLLED
-from dy2st.state.tree import Mismatch, cannot_unroll
+from dy2st.state.tree import Mismatch, cannot_unroll, is_flag
+from dy2st.trace.conditions import cut_for
 from dy2st.trace.facts import Traced
+from dy2st.trace.item import steps_over
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
-from dy2st.trace.signals import LeavesAxis, NeedsConcrete, Refused, Retrace, raise_defect
-from dy2st.trace.trace import Loop, Trace
+from dy2st.trace.signals import LeavesAxis, NeedsConcrete, Refused, Retrace, pass_on, raise_defect
+from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack
 from ir import ENDLESS, Loc, Require, Size
 from ir.loc import source_error
+from ir.uses import has_effect
 
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
@@ -60,17 +63,22 @@ class Runner:
     """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
     is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
     window: its iterations run before the loop, as those that are peeled off. `asked`: a trace has
-    looked for a bound. `layers`: its index picks Layers."""
+    looked for a bound. `layers`: its index picks Layers. `again`: asking the test in front of the
+    loop has changed nothing. `reached`: the integers behind the loop if data does not end it, which
+    it cannot if the number of iterations is `fixed`. `tail`: why the last iterations run behind it.
+    `beliefs`: what a loop has been rolled under."""
 
     def __init__(
         self, trace: Trace, site: Loc, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
     ) -> None:
         self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
         self.turns: set[int] = set()
-        self.fills = False
-        self.whole, self.peeled, self.why = over.trip, peeled, ""
+        self.fills = self.fixed = False
+        self.whole, self.peeled, self.why, self.tail = over.trip, peeled, "", ""
+        self.reached: dict[str, object] = {}
+        self.beliefs: object = None
         self.most = 2
-        self.asked = self.layers = False
+        self.asked = self.layers = self.again = False
         self.first_stop: BaseException = NeedsConcrete("")
         self.first: BaseException | None = None
         self.stops: dict[int, tuple[BaseException, str]] = {}
@@ -119,7 +127,8 @@ class Runner:
     def turn(self) -> int:
         """The first iteration from which a comparison of the index is another; 0 for none, or where
         peeling serves."""
-        able = self.over.more is None and self.code.test is None and self.parts < MOST_PARTS
+        able = self.over.more is None and self.again and self.parts < MOST_PARTS
+        able = able and not self.open() and not self.known().assumed
         later = [k for k in self.turns if k > 2 or not getattr(self.first_stop, "peel", True)]
         return min(later) if able and later else 0
 
@@ -127,21 +136,41 @@ class Runner:
         """Index set splitting: one loop over the first `k` iterations, one over the rest."""
         over, code = self.over, self.code
         self.traced.why["its first iterations are a loop of their own"] = None
-        rest = Iterable(over.trip - k, lambda i: over.item(i + k), uncut=over.uncut)
-        for part, first in ((dataclasses.replace(over, trip=k), 0), (rest, k)):
+        for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
             runner = Runner(self.trace, self.site, part, one, parts=self.parts + 1)
-            runner.fills = first == 0 and k <= MOST_PEELED
-            runner.run(True)
+            runner.fixed, runner.fills = first == 0, first == 0 and k <= MOST_PEELED
+            runner.run()
+            self.beliefs = runner.beliefs if first == 0 or runner.beliefs == self.beliefs else None
+
+    def open(self) -> bool:
+        """Whether its test, as far as that is known, may end the loop before its bound."""
+        exact = self.over.trip == ENDLESS and self.known().exact
+        exact = exact and not any(map(is_flag, self.code.names))
+        return not (self.code.test is None or self.fixed or exact)
 
     def apart(self, k: int, go: Goes) -> None:
         """Peel the last `k` iterations off: they run after the loop."""
-        over, first = self.over, self.over.trip - k
+        over, known = self.over, self.known()
+        trip, believed, assumed = known.trip or over.trip, beliefs(known), known.assumed
         self.traced.why["its last iterations run apart"] = None
-        self.over = dataclasses.replace(over, trip=first, uncut=False)
+        if over.limit is not None:
+            trip = steps_over(self.trace, over.limit[1] + 1, over.limit[0])
+        elif over.trip != ENDLESS and isinstance(trip, int):
+            trip = min(trip, int(over.trip))  # type: ignore[arg-type]
+        self.trace.require(trip, k, "the last iterations of a loop run apart")
+        self.fixed, self.tail, self.beliefs = not self.open(), self.why, None
+        self.over = Iterable(trip - k, over.item, uncut=isinstance(trip, Size))
         self.run(go)
-        for i in range(k):
-            self.code.body(over.item(first + i))
+        if over.trip == ENDLESS and self.beliefs != believed:
+            # what seemed to bound it may not
+            return Runner(self.trace, self.site, over, self.code, peeled=2).run()
+        if assumed:
+            self.over = over
+            return self.endless(self.code.more(self.trace, over, 0))
+        items = (over.item(self.trace.sym(trip - k) + i) for i in range(k))
+        more = functools.partial(self.code.more, self.trace, UNKNOWN)
+        unrolled(self.trace, enumerate(items), first_of(self.code, self.reached), more)
 
     def peel(self) -> Goes:
         """Run the first iteration apart; returns whether there is another one."""
@@ -156,20 +185,24 @@ class Runner:
     def empty(self) -> bool:
         """Whether this call's size makes it no loop at all: the program is for that size only."""
         trip = self.over.trip
-        if not isinstance(trip, Size) or not trip.names.isdisjoint(self.trace.sizes.births):
+        sizes = self.trace.sizes
+        if not isinstance(trip, Size) or trip.names & sizes.births.keys() - sizes.quotients.keys():
             return False
-        if self.trace.sizes.settle(trip) != 0:
+        if sizes.settle(trip) != 0:
             return False
         self.trace.add_require(Require(trip, "==", 0, "a loop that does not run", self.site))
         return True
 
     def first_test(self) -> Goes:
         """The test before the loop; what it assigns is carried."""
-        before = self.code.get_state()
+        before, ops = self.code.get_state(), self.trace.builder.ops
+        asked, mark = len(ops), self.trace.undo_log.mark()
         go = self.code.more(self.trace, self.over, 0)
         pairs = zip(self.code.names, before, self.code.get_state())
-        set_here = {n for n, a, b in pairs if n.endswith("=") and a is not b}
-        names = tuple(n.rstrip("=") if n in set_here else n for n in self.code.names)
+        changed = {n for n, a, b in pairs if a is not b}
+        acts = bool(changed) or self.trace.undo_log.mark() != mark
+        self.again = not acts and not any(map(has_effect, ops[asked:]))
+        names = tuple(n.rstrip("=") if n in changed else n for n in self.code.names)
         self.code = dataclasses.replace(self.code, names=names)
         return go
 
@@ -182,13 +215,14 @@ class Runner:
 
     def tried(self, go: Goes) -> bool:
         known, self.asked = self.known(), False
-        if known.stop is not None and go is True:  # as where the code around was traced before
+        # as where the code around was traced before; what has been cut is traced again
+        if known.stop is not None and go is True and not getattr(known.stop[0], "cut", 0):
             self.layers = known.stop[2]
             self.stopped(*known.stop[:2])
             return False
         # of another loop at this line
         known.trip, known.exact, known.tested, known.assumed = None, False, False, False
-        reason = f"peeled {self.peeled}: {self.why}" if self.peeled else ""
+        reason = f"peeled {self.peeled}: {self.why}" if self.peeled else self.tail
         unguessed: BaseException | None = None
         refused: Refused | None = None
         stop: BaseException | None = None
@@ -196,12 +230,15 @@ class Runner:
             self.traced.why["the code around it is traced again"] = None
         for _ in numbered(known):
             self.ask_for_bound(known, go)
+            reached = moved(self.trace, self.over, self.code, known)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
+                body.loop.cuttable = self.again and most_apart(self.over, body.loop, self.open())
                 self.traced.count += 1
                 body.roll(self.site, reason)
                 known.rolled = True
+                self.reached, self.beliefs = reached, beliefs(known)
                 self.keep_stops()
                 return True
             except Retrace:
@@ -214,7 +251,7 @@ class Runner:
                 self.turns |= body.loop.turns
                 if body.frame.stale:
                     continue
-                foreign_loop(self.trace, e)
+                pass_on(e, {f.loop for f in self.trace.frames})
                 stop = e
             except Exception as e:
                 raise_defect(e)
@@ -258,6 +295,9 @@ class Runner:
         stopped the trace before them."""
         self.layers = body.loop.layers
         if isinstance(e, (NeedsConcrete, Mismatch)):
+            if isinstance(body.loop.trip, Size) and not getattr(e, "peel", True):
+                e.cut = e.cut or cut_for(body.loop, self.trace)  # type: ignore[union-attr]
+                e.peel = 0 if e.cut else body.loop.settles  # type: ignore[union-attr]
             self.stopped(e, e.told(self.site) if isinstance(e, NeedsConcrete) else str(e))
             return False
         self.stopped(e, f"an iteration raises {type(e).__name__}: {e}")
@@ -384,6 +424,8 @@ class Runner:
         return in_turn(self.site, self.over.trip, self.why, few or own or self.layers)
 
     def unroll(self, go: Goes) -> None:
+        if self.whole == ENDLESS:
+            self.over = dataclasses.replace(self.over, trip=ENDLESS)
         endless = is_runtime_scalar(go) and self.over.trip == ENDLESS
         if is_runtime_scalar(go) and endless and go.loops and not go.data:
             raise NeedsConcrete("an inner loop has to be unrolled: " + self.why, go.loops)
@@ -440,59 +482,17 @@ class Runner:
         yield from map(self.over.item, range(bound + 1))
         raise cannot_unroll(self.whole, self.site, self.why, self.first)
 
-    def later(self, start: int, i: int) -> object:
-        return self.over.item(i + start)
-
     def endless(self, go: Goes) -> None:
         """A `while` on Python values, as Python runs it, until its test depends on data."""
         for i in itertools.count():
             if go is False:
                 return None
             if is_runtime_scalar(go):
-                over = dataclasses.replace(self.over, item=functools.partial(self.later, i))
-                return Runner(self.trace, self.site, over, self.code, peeled=2).run(go)
+                rest = self.over.rest(i)
+                return Runner(self.trace, self.site, rest, self.code, peeled=2).run(go)
             self.code.body(self.over.item(i))
             go = self.code.more(self.trace, self.over, i + 1)
         return None
 
 
-def unrolled(
-    trace: Trace,
-    items: Iterator[tuple[object, object]],
-    code: Code,
-    more: Callable[[Any], Goes],
-    go: Goes | None = None,
-    of: Any = None,
-) -> None:
-    """Iteration by iteration; after a test on data the rest runs in a branch. `items`: with their
-    numbers. `go`: what `more` has answered for the first one. `of`: the user's iterator, of which
-    none is taken before the test has been asked."""
-    while True:
-        if of is not None and go is None:
-            go = more(0)
-        if go is False or (found := next(items, None)) is None:
-            return
-        go = more(found[0]) if go is None else go
-        if is_runtime_scalar(go):
-
-            def rest(first: object = found[1]) -> None:
-                code.body(first)
-                unrolled(trace, items, code, more, of=of)
-
-            if of is not None:
-                lose(trace, of)
-            return decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
-        if go is not False:
-            code.body(found[1])
-            go = None
-
-
-def foreign_loop(trace: Trace, e: BaseException) -> None:
-    """Let a need for another loop's index pass to that loop."""
-    loops: frozenset[Loop] = getattr(e, "loops", frozenset())
-    outer = {f.loop for f in trace.frames}
-    if loops and loops <= outer:
-        raise e
-
-
-__all__ = ["UNKNOWN", "Code", "run", "unrolled"]
+__all__ = ["UNKNOWN", "Code", "run"]

@@ -27,6 +27,7 @@ from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated, shown
 from dy2st.loops.iterables import Chained, Product, in_turn, note_unlike, sequence_of, taken
+from dy2st.loops.parts import unrolled
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
@@ -88,7 +89,7 @@ def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
         return _python_for(noted(trace, iterable), code.body, None)
     more = functools.partial(code.more, trace, roll.UNKNOWN)
     items = iter(iterable)
-    return roll.unrolled(
+    return unrolled(
         trace,
         enumerate(noted(trace, items)),
         code,
@@ -229,7 +230,7 @@ def _later(
         return _connected(go_on, rest)
 
     def keep() -> object:
-        return first
+        return not go_on if is_runtime_scalar(first) and first.kind is bool else first
 
     mark, ops = trace.undo_log.mark(), len(trace.builder.ops)
     out = choose(trace, known, other, keep) if go_on else choose(trace, known, keep, other)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from dy2st.trace.facts import Home
-from dy2st.trace.frames import Frame
+from dy2st.trace.frames import Frame, Loop
 from dy2st.trace.signals import NeedsConcrete
-from dy2st.trace.symint import bounds, dim_of, dim_value, make
+from dy2st.trace.symint import bounds, decided, dim_of, dim_value, is_symint, make
 from ir import Builder, Require, Size, Value
 from ir.analysis.ranges import never_negative
 from ir.messages import HOLE
-from ir.types import Dim
+from ir.types import Dim, names_in, slope, substitute_dim
 
 
 class Conditions(Home):
@@ -33,7 +33,10 @@ class Conditions(Home):
             return self.require_in_loops(r)
         names = {n for d in (r.left, r.right) if isinstance(d, Size) for n in d.names}
         if not names.isdisjoint(self.sizes.counts):
-            return self.check_require(r)
+            divided = self.sizes.of_dividend(gap, r.relation)
+            for low in divided or ():
+                self.add_require(replace(r, left=low, relation=">=", right=0))
+            return None if divided else self.check_require(r)
         self.frame.requires.setdefault(str(r), r)
 
     def follows(self, dim: Dim) -> bool:
@@ -133,3 +136,73 @@ def as_check(r: Require) -> tuple[str, dict[str, object]]:
     }[r.relation]
     message = f"a size that data decides is {HOLE}, and must {words} {HOLE} ({r.reason})"
     return row, {"error": "ValueError", "message": message, "shown": (("str", ""),) * 2}
+
+
+# ---------------------------------------------------------------- the last iterations
+def cut_off(op: str, gap: Dim, home: Home) -> int:
+    """How many of the last iterations have to run apart so that a comparison with zero is the same
+    in all others; 0 if that does not help, they cannot, or the others are fewer."""
+    names = gap.names if isinstance(gap, Size) else ()
+    loops = [home.sizes.loops[n] for n in names if n in home.sizes.loops]
+    factor = slope(gap, loops[0].name) if len(loops) == 1 else None
+    if not isinstance(factor, int):
+        return 0
+    (loop,) = loops
+    first = substitute_dim(gap, {loop.name: 0})
+    for k in range(1, cut_at_most(loop, home) + 1):
+        if loop.limit is None:
+            last = first + (loop.trip - 1 - k) * factor
+        else:
+            last = first + (loop.limit[1] - loop.limit[0] * k) * (factor // loop.limit[0])
+        low, high = (first, last) if factor > 0 else (last, first)
+        ends = home.sizes.extreme(low, False), home.sizes.extreme(high, True)
+        if None not in ends and decided(op, *ends, home) is not None:  # type: ignore[arg-type]
+            return k
+    return 0
+
+
+def cut_for(loop: Loop, home: Home) -> int:
+    """As `cut_off`, for the comparisons of a body."""
+    found = [cut_off(op, gap, home) for op, gap in loop.compared]
+    return min(filter(None, found), default=0)
+
+
+def cut_at_most(loop: Loop, home: Home) -> int:
+    """How many of the last iterations may run apart."""
+    if isinstance(loop.trip, int):
+        return min(loop.cuttable, loop.trip // 2)
+    names, sizes = names_in(loop.trip), home.sizes
+    steps = loop.limit is not None or not names.isdisjoint(sizes.quotients)
+    if not steps or not names.isdisjoint(sizes.births.keys() - sizes.quotients.keys()):
+        return 0
+    step = 1 if loop.limit is None else loop.limit[0]
+    return min(loop.cuttable, max(1, sizes.settle(loop.trip) // (2 * step)))
+
+
+def check_cut(op: str, gap: Dim, home: Home) -> None:
+    """Ask for the last iterations to run apart where that settles a comparison."""
+    run_apart(cut_off(op, gap, home), make(gap, home).loops)
+
+
+def check_cuts(loops: Iterable[Loop], home: Home) -> None:
+    """Likewise for the comparisons of sizes with the index of one of these loops."""
+    for loop in loops:
+        if isinstance(loop.trip, Size):
+            run_apart(cut_for(loop, home), [loop])
+
+
+def run_apart(k: int, loops: Iterable[Loop]) -> None:
+    if k:
+        reason = f"the last {'iteration differs' if k == 1 else f'{k} iterations differ'}"
+        raise NeedsConcrete(reason, loops, cut=k)
+
+
+def at_most(home: Home, x: object, y: object) -> bool:
+    """Whether an integer that follows from sizes and indices is never larger than another one."""
+    if not all(is_symint(q) or type(q) is int for q in (x, y)):
+        return False
+    ends = bounds(dim_of(x) - dim_of(y), home)
+    if ends is None or decided("le", *ends, home) is not True:
+        return False
+    home.require_branch("le", *ends, True)
+    return True

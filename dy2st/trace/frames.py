@@ -18,11 +18,12 @@ from ir.types import Dim, complex_type
 class Loop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
     `open` one may end before `trip`, the first iteration of a `peelable` one may run apart, and the
-    last ones of a `cuttable` one. `settles`: the number of iterations after which its comparisons
-    of the index are constant. `turns`: the iterations at which one of them changes. `limit` is
-    (step, most): `step` times the number stays below or at `most`. `calls`: the calls that led to
-    it, which are the same in another trace. `fits`: slices up to the index are taken to lie on
-    their axes, while a bound is looked for. `layers`: its index picks Layers or parameters."""
+    last `cuttable` ones. `settles`: the number of iterations after which its comparisons of the
+    index are constant. `turns`: the iterations at which one of them changes; `compared`: those that
+    are no bool of Python. `limit` is (step, most): `step` times the number stays below or at
+    `most`. `calls`: the calls that led to it, which are the same in another trace. `fits`: slices
+    up to the index are taken to lie on their axes, while a bound is looked for. `layers`: its index
+    picks Layers or parameters."""
 
     name: str
     trip: Dim
@@ -30,9 +31,10 @@ class Loop:
     frame: Frame | None = None
     open: bool = False
     peelable: bool = True
-    cuttable: bool = False
+    cuttable: int = 0
     settles: int = 0
     turns: set[int] = field(default_factory=set)
+    compared: set[tuple[str, Dim]] = field(default_factory=set)
     limit: tuple[int, Dim] | None = None
     calls: object = None
     fits: bool = False

@@ -121,3 +121,15 @@ def size_of(trace: Trace, value: Value, most: Dim, least: int = 0) -> Size:
     ports = (Go(first, go), Const(limit, value))
     trace.builder.append(Scan(index, most, ports, tuple(b.ops), trace.where(), name))
     return Size.named(name)
+
+
+def steps_over(trace: Trace, gap: Dim, step: int) -> Size:
+    """How many steps it takes to come over `gap`, which is 1 or more: the quotient, rounded up."""
+    key = ("steps", gap, step)
+    if key not in trace.frame.derived:
+        most = gap + (step - 1)
+        whole = trace.emit("add", [trace.dim_value(gap), value_in(trace, step - 1, I64)], {})
+        value = trace.emit("floor_divide", [whole, value_in(trace, step, I64)], {})
+        trace.frame.derived[key] = size = size_of(trace, value, gap, 1)
+        trace.sizes.quotients[str(size)] = (step, gap, most)
+    return trace.frame.derived[key]  # type: ignore[no-any-return]

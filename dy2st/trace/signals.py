@@ -4,7 +4,7 @@ swallow them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 
@@ -54,6 +54,13 @@ class NeedsConcrete(BaseException):
         if not text:
             return self.reason
         return f"`{text}` {self.predicate}" if self.predicate else f"{self.reason}: `{text}`"
+
+
+def pass_on(e: BaseException, loops: Set[object]) -> None:
+    """Let a need for the index of other loops, which are among these, pass to them."""
+    needed: Set[object] = getattr(e, "loops", frozenset())
+    if needed and needed <= loops:
+        raise e
 
 
 class LeavesAxis(NeedsConcrete):

@@ -22,6 +22,8 @@ class SizeFacts:
 
     loops: loops by the name of their index, which is also a size in the body.
     counts: the least and the largest number of iterations of a while loop, by name.
+    quotients: for a count that is a size by a number, rounded up, that number and the range of the
+    count times it: from that size on.
     nonempty: the largest count where it is not 0, if that is less than the largest one.
     sides: for a count that a branch decides about, that of each side, by what holds there.
     count_homes: the frame in which a count is known.
@@ -36,6 +38,7 @@ class SizeFacts:
 
     loops: dict[str, Loop] = field(default_factory=dict)
     counts: dict[str, tuple[int, Dim]] = field(default_factory=dict)
+    quotients: dict[str, tuple[int, Dim, Dim]] = field(default_factory=dict)
     nonempty: dict[str, Dim] = field(default_factory=dict)
     sides: dict[str, dict[Hashable, Dim]] = field(default_factory=dict)
     count_homes: dict[str, Frame] = field(default_factory=dict)
@@ -55,7 +58,23 @@ class SizeFacts:
         """The value of a size in this call; typical numbers stand for open names."""
         if not isinstance(dim, Size):
             return dim
-        return dim.evaluate({n: self.hints.get(n, TYPICAL) for n in dim.names})
+        return dim.evaluate({n: self.settled(n) for n in dim.names})
+
+    def settled(self, name: str) -> int:
+        if name in self.quotients:
+            number, total, _ = self.quotients[name]
+            return -(-self.settle(total) // number)
+        return self.hints.get(name, TYPICAL)
+
+    def of_dividend(self, gap: Dim, relation: str) -> list[Dim]:
+        """What is 0 or more where this number of iterations is; nothing if it is no quotient."""
+        names = names_in(gap)
+        number, total, _ = self.quotients.get(next(iter(names), ""), (0, 0, 0))
+        rest = gap - Size.named(next(iter(names))) if number else gap
+        if not number or not isinstance(rest, int) or relation == "!=":
+            return []
+        above = total - (number * (-rest - 1) + 1)
+        return [above] if relation == ">=" else [above, number * -rest - total]
 
     def spread(self, dim: Dim) -> tuple[int, int]:
         """The least and the largest value in this call for small and large capacities."""
@@ -70,7 +89,11 @@ class SizeFacts:
         loop = self.loops.get(name)
         if loop is not None:
             return Range(skip, loop.trip - 1, loop.limit)
-        return Range(*self.counts[name]) if name in self.counts else None
+        if name not in self.counts:
+            return None
+        number, low, high = self.quotients.get(name, (0, 0, 0))
+        ends = ((number, high), (number, low)) if number else ()
+        return Range(*self.counts[name], *ends)
 
     def extreme(
         self, dim: Dim, largest: bool, over: Callable[[str], bool] | None = None

@@ -207,7 +207,7 @@ def bounds(dim: Dim, home: Home, skip: int = 0) -> tuple[Dim, Dim] | None:
     return interval(dim, lambda name: home.sizes.range_of(name, skip), home.path_conditions())
 
 
-def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
+def decided(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
     """`n op 0` for every n in [low, high]; named sizes are taken as typical, capacities as any."""
     (a, _), (_, b) = home.sizes.spread(low), home.sizes.spread(high)
     if op in ("eq", "ne"):
@@ -220,14 +220,15 @@ def _decide(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
 def settles(op: str, gap: Dim, home: Home) -> int:
     """Return the number of iterations after which a comparison with zero is constant; 0 if there is
     none, or it is large."""
-    names = names_in(gap)
-    if sum(n in home.sizes.loops for n in names) != 1:
+    loops = [home.sizes.loops[n] for n in names_in(gap) if n in home.sizes.loops]
+    if len(loops) != 1:
         return 0
-    for k in range(1, MOST_SETTLED + 1):
+    most = home.sizes.settle(loops[0].trip) // 2 if isinstance(loops[0].trip, Size) else ENDLESS
+    for k in range(1, min(MOST_SETTLED, most) + 1):
         ends = bounds(gap, home, skip=k)
-        if ends is None or not all(isinstance(q, int) for q in ends):
+        if ends is None:
             return 0
-        if _decide(op, *ends, home) is not None:
+        if decided(op, *ends, home) is not None:
             return k
     return 0
 
@@ -254,30 +255,6 @@ def settled_after(test: scalar.RuntimeScalar) -> int:
     return max((settles(op, gap, test.home) for op, gap in facts), default=0)
 
 
-def cut_off(op: str, gap: Dim, home: Home) -> int:
-    """Return the number of last iterations to peel so that a comparison with zero is constant in
-    the rest; 0 if peeling does not help or is impossible."""
-    names = names_in(gap)
-    loop = home.sizes.loops.get(next(iter(names))) if len(names) == 1 else None
-    if loop is None or not loop.cuttable or not isinstance(loop.trip, int):
-        return 0
-    if any(len(m) > 1 for m, _ in gap.terms):  # type: ignore[union-attr]
-        return 0
-    for k in range(1, min(MOST_SETTLED, loop.trip)):
-        ends = [substitute_dim(gap, {loop.name: i}) for i in (0, loop.trip - 1 - k)]
-        if _decide(op, min(ends), max(ends), home) is not None:  # type: ignore[type-var]
-            return k
-    return 0
-
-
-def check_cut(op: str, gap: Dim, home: Home) -> None:
-    """Ask for the last iterations to run apart where that settles a comparison."""
-    k = cut_off(op, gap, home)
-    if k:
-        reason = f"the last {'iteration differs' if k == 1 else f'{k} iterations differ'}"
-        raise NeedsConcrete(reason, make(gap, home).loops, cut=k)
-
-
 def _comparison(op: str) -> Callable[[SymInt, object], object]:
     def method(self: SymInt, other: object) -> object:
         if not (is_symint(other) or type(other) in (int, bool)):
@@ -287,7 +264,7 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             return bool(getattr(operator, op)(gap, 0))
         home = self.home
         ends = bounds(gap, home)
-        known = None if ends is None else _decide(op, *ends, home)
+        known = None if ends is None else decided(op, *ends, home)
         if known is not None and ends is not None:
             if not (home.sizes.streamed and _is_shortcut(op, known, sys._getframe(1))):
                 home.require_branch(op, *ends, known)
@@ -297,7 +274,7 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
         later = bounds(gap, home, skip=1)
         peelable = any(loop.peelable for loop in make(gap, home).loops)
-        if peelable and later is not None and _decide(op, *later, home) is not None:
+        if peelable and later is not None and decided(op, *later, home) is not None:
             sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
             reason = f"{self!r} {sign} {other!r} depends on the iteration"
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
@@ -374,6 +351,7 @@ def affine_comparison(home: Home, op: str, gap: Size, x: object, y: object) -> s
     for loop in make(gap, home).loops:
         loop.settles = max(loop.settles, settles(op, gap, home))
         loop.turns |= turns(op, gap, loop)
+        loop.compared.add((op, gap))
     known = frozenset([(op, gap)])
     return scalar.RuntimeScalar(n.value, home, n.loops, n.data, known, known)
 

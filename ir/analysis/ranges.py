@@ -32,19 +32,20 @@ LARGEST_FACTOR = 4
 
 class Range(NamedTuple):
     """From `least`, which is never negative, to `most`, which is None where nothing says. `limit`
-    is (step, bound): `step` times the number is at most `bound`."""
+    is (step, bound): `step` times the number is at most `bound`; `floor`: it is at least that."""
 
     least: Dim
     most: Dim | None
     limit: tuple[int, Dim] | None = None
+    floor: tuple[int, Dim] | None = None
 
     def end(self, factor: Dim, upper: bool) -> Dim | None:
         """`factor` times the largest, or the least, of the numbers."""
-        if not upper:
-            return factor * self.least
-        step, bound = self.limit or (0, 0)
+        step, bound = (self.limit if upper else self.floor) or (0, 0)
         if step and isinstance(factor, int) and factor % step == 0:
             return bound * (factor // step)
+        if not upper:
+            return factor * self.least
         return None if self.most is None else factor * self.most
 
 
@@ -86,8 +87,11 @@ def _at_end(d: Dim, name: str, found: Range, upper: bool) -> Dim | None:
     """`d` for the largest, or the least, number of this name."""
     factor = slope(d, name)
     if factor is not None:
-        end = found.end(factor, upper)
-        return None if end is None else substitute_dim(d, {name: 0}) + end
+        end, rest = found.end(factor, upper), substitute_dim(d, {name: 0})
+        least = rest + factor * found.least
+        if not upper and isinstance(least, int):
+            return least
+        return None if end is None else rest + end
     at = found.most if upper else found.least
     return None if at is None else substitute_dim(d, {name: at})
 
@@ -118,7 +122,7 @@ def _youngest_first(d: Dim, ranges: Ranges) -> list[tuple[str, Range]]:
             done[name] = found
             continue
         todo.append((name, True))
-        ends = (found.least, found.most or 0, found.limit[1] if found.limit else 0)
+        ends = (found.least, found.most or 0, *(q[1] for q in (found.limit, found.floor) if q))
         todo += [(inner, False) for end in ends for inner in _sorted(end) if inner not in done]
     return list(reversed(done.items()))
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from dy2st.trace.conditions import at_most, check_cut, check_cuts
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
 from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, sources, stop, value_in
 from dy2st.trace.signals import LeavesAxis, NeedsConcrete
-from dy2st.trace.symint import bounds, check_cut, dim_of, is_symint, note_measured
+from dy2st.trace.symint import bounds, dim_of, is_symint, note_measured
 from dy2st.trace.trace import Trace
 from ir import ENDLESS
 from ir.messages import HOLE
@@ -89,13 +90,15 @@ def _cut(e: Emitter, x: object, axis: int, low: Any, high: Any, n: Dim, item: sl
     """`x[item]`, where data decides about its bounds `low` and `high`: as long as the program finds
     out."""
     trace = e.trace
+    check_cuts(sources(low, high)[0], trace)
     gap = trace.emit("subtract", [value_in(trace, q, I64) for q in (high, low)], {})
     gap = trace.emit("maximum", [gap, value_in(trace, 0, I64)], {})
     if is_runtime_scalar(low):
         length = size_of(trace, gap, _most(trace, item, n))
         trace.sizes.nonempty[str(length)] = n - _left_out(item)
         return e.dynamic_slice(x, trace.fake(low.value), axis=axis, length=length)
-    length = size_of(trace, gap, _most(trace, item, n) if low == 0 else n - dim_of(low))
+    front = type(low) is int and low == 0
+    length = size_of(trace, gap, _most(trace, item, n) if front else n - dim_of(low))
     return e.slice(x, axis=axis, start=dim_of(low), length=length, step=1)
 
 
@@ -144,7 +147,11 @@ def bound(trace: Trace, at: Any, size: Any) -> Any:
     front = at + size if holds(at < 0, at) else at
     if is_symint(front) and any(loop.fits for loop in front.loops):
         return front
-    if unknown(front < 0) or unknown(front > size):
+    if unknown(front < 0):
+        return _clamped(trace, at, size)
+    if at_most(trace, size, front):
+        return size
+    if unknown(front > size):
         return _clamped(trace, at, size)
     if holds(front < 0, front):
         return 0

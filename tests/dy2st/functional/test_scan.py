@@ -704,6 +704,21 @@ def test_truncated_gradients(k, reverse):
     assert kinds(static, *args) == ["scan"] * (1 if k >= 5 else 2)
 
 
+def test_a_truncated_gradient_through_fewer_steps_than_taps_is_written_out():
+    def f(h, x):
+        states = dy2st.taps(h, (-3, -1)), dy2st.taps(h[1:], (-2, -1))
+
+        def body(s, q):
+            (a, b), (c, d) = s
+            return (paddle.tanh(a + b + q + c), paddle.tanh(c * 0.1 + d + a)), b + d
+
+        return dy2st.scan(body, states, x, truncate_gradient=2)
+
+    args = data(3, 3), data(8, 3)
+    static = agree(dy2st.to_static(f), *args)
+    assert [q.split()[0] for q in kinds(static, *args)] == ["scan", "written"]
+
+
 @pytest.mark.parametrize("how", [lambda f: f, dy2st.to_static], ids=["eager", "static"])
 def test_a_truncated_gradient_reaches_neither_init_nor_earlier_steps(how):
     h, x = data(3), data(5, 3)

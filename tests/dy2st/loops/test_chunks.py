@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import paddle
 import pytest
+from paddle.static import InputSpec
 
 import dy2st
 from ir import Scan
@@ -58,7 +59,45 @@ def while_chunks(x):
     return h
 
 
-CHUNKS = [with_min, clipped, windows_with_context, weighted_by_length, while_chunks]
+def while_with_context(x):
+    """Frames before and behind each chunk, and an `if` instead of `min`."""
+    n, cur, out = x.shape[0], 0, []
+    while cur < n:
+        end = cur + 4
+        if end > n:
+            end = n
+        start, last = max(0, cur - 6), min(end + 2, n)
+        window = paddle.tanh(x[start:last])
+        out.append(window[cur - start : end - start] + window.mean(0) * cur)
+        cur = end
+    return paddle.concat(out), cur
+
+
+def until_all_are_read(x):
+    n, cur, out = x.shape[0], 0, []
+    while True:
+        out.append(paddle.tanh(x[cur : cur + 4]))
+        cur += 4
+        if cur >= n:
+            break
+    return paddle.concat(out)
+
+
+def shorter_and_shorter(x):
+    n, h, cur, k = x.shape[0], paddle.zeros([3], x.dtype), 0, 5
+    while cur < n:
+        end = min(cur + k, n)
+        h = paddle.tanh(h + x[cur:end].sum(0))
+        cur = end
+        if k > 2:
+            k -= 1
+    return h, cur, k
+
+
+CHUNKS = [
+    with_min, clipped, windows_with_context, weighted_by_length, while_chunks, while_with_context,
+    until_all_are_read, shorter_and_shorter,
+]  # fmt: skip
 
 
 @pytest.mark.slow
@@ -70,10 +109,10 @@ def test_chunks_are_those_of_eager(f):
         check.agree(static, check.data(n, 3, seed=n))
 
 
-@pytest.mark.parametrize("f", CHUNKS[:4])
+@pytest.mark.parametrize("f", CHUNKS)
 def test_the_last_chunk_runs_behind_one_loop(f):
     sizes = []
-    for n in (42, 102):
+    for n in (62, 102):
         static, x = dy2st.to_static(f), check.data(n, 3, seed=n)
         check.agree(static, x)
         assert "unrolled" not in str(dy2st.report(static, x))
@@ -81,6 +120,34 @@ def test_the_last_chunk_runs_behind_one_loop(f):
         assert any(isinstance(q, Scan) for q in program.ops)
         sizes.append(sum(1 for _ in walk(program.ops)))
     assert sizes[0] == sizes[1]
+
+
+ANY = {"input_spec": [InputSpec([None, 3], "float64")]}
+
+
+@pytest.mark.parametrize("f", [q for q in CHUNKS if q is not shorter_and_shorter])
+def test_one_program_for_all_lengths(f):
+    static = dy2st.to_static(f, **ANY)
+    lengths = (30, 33, 40, 27)
+    for n in lengths:
+        check.agree(static, check.data(n, 3, seed=n), calls=1)
+        assert "unrolled" not in str(dy2st.report(static, check.data(n, 3)))
+    assert len({str(dy2st.program(static, check.data(n, 3))) for n in lengths}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.sampled(every=8)
+@pytest.mark.parametrize("f", [q for q in CHUNKS if q is not shorter_and_shorter])
+def test_short_sequences_of_any_length(f):
+    static = dy2st.to_static(f, **ANY)
+    for n in (30, 3, 5, 4, 8, 9, 30):
+        check.agree(static, check.data(n, 3, seed=n))
+
+
+def test_no_chunk_at_all():
+    static = dy2st.to_static(while_chunks, **ANY)
+    for n in (0, 5, 0):
+        check.agree(static, check.data(n, 3, seed=n))
 
 
 def clamped(x):
@@ -99,9 +166,30 @@ def with_break(x):
     return h
 
 
-@pytest.mark.parametrize("f", [clamped, with_break])
+def while_with_break(x):
+    n, h, cur = x.shape[0], paddle.zeros([3], x.dtype), 0
+    while cur < n:
+        end = min(cur + 4, n)
+        h = h * 0.5 + x[cur:end].sum(0).abs()
+        if h.sum() > 4:
+            break
+        cur = end
+    return h, cur
+
+
+def while_on_data(x):
+    n, h, cur = x.shape[0], paddle.zeros([3], x.dtype), 0
+    while cur < n and h.sum() < 4:
+        end = min(cur + 4, n)
+        h = h * 0.5 + x[cur:end].sum(0).abs()
+        cur = end
+    return h, cur
+
+
+@pytest.mark.parametrize("f", [clamped, with_break, while_with_break, while_on_data])
 def test_bounds_of_other_loops(f):
     static = dy2st.to_static(f)
-    for n in (4, 7, 9):
-        x = check.data(n, 3, seed=n, dtype="float32", trained=False)
-        check.same(static(x), f(x), rtol=1e-5)
+    for n in (4, 7, 9, 30):
+        for scale in (0.01, 1):
+            x = check.data(n, 3, seed=n, dtype="float32", trained=False) * scale
+            check.same(static(x), f(x), rtol=1e-5)

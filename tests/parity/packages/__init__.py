@@ -135,6 +135,10 @@ MODELS: dict[str, Model] = {
         lambda t: recognition.U2ChunkEncoder(2, places=6 * t + 4),
         lambda rng, t: [floats(rng, 1, 4 * t + 1, 4)],
     ),
+    "u2_convolutional": Model(
+        lambda t: recognition.U2ConvolutionalEncoder(2, places=2 * t + 4),
+        lambda rng, t: [floats(rng, 1, 8 * t + 8, 8)],
+    ),
     "attention_decoder": Model(
         recognition.AttentionDecoder,
         lambda rng, t: [floats(rng, BATCH, 5, 4)],

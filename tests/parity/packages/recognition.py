@@ -161,6 +161,42 @@ class U2ChunkEncoder(nn.Layer):
         return ys, masks
 
 
+class U2ConvolutionalEncoder(U2ChunkEncoder):
+    """With convolutions in front, and a `while` over the frames; the last window is shorter."""
+
+    subsampling_rate, right_context = 4, 6
+
+    def __init__(self, left_chunks: int = -1, chunk: int = 2, size: int = 4, places: int = 64):
+        super().__init__(left_chunks, chunk, size, places)
+        self.conv = nn.Sequential(
+            nn.Conv2D(1, 3, 3, 2), nn.ReLU(), nn.Conv2D(3, size, 3, 2), nn.ReLU()
+        )
+        self.embed = nn.Linear(size, size)
+
+    def subsample(self, xs):
+        x = self.conv(xs.unsqueeze(1))
+        b, c, t, f = x.shape
+        return self.embed(x.transpose([0, 2, 1, 3]).reshape([b, t, c * f]))
+
+    def forward(self, xs):
+        context = self.right_context + 1
+        stride = self.subsampling_rate * self.decoding_chunk_size
+        decoding_window = (self.decoding_chunk_size - 1) * self.subsampling_rate + context
+        num_frames, outputs = xs.shape[1], []
+        required_cache_size = self.decoding_chunk_size * self.num_decoding_left_chunks
+        att_cache, cnn_cache = paddle.zeros([0, 0, 0, 0]), paddle.zeros([0, 0, 0, 0])
+        offset = cur = 0
+        while cur + context <= num_frames:
+            end = min(cur + decoding_window, num_frames)
+            y, att_cache, cnn_cache = self.forward_chunk(
+                xs[:, cur:end, :], offset, required_cache_size, att_cache, cnn_cache
+            )
+            outputs.append(y)
+            offset += y.shape[1]
+            cur += stride
+        return paddle.concat(outputs, 1), att_cache
+
+
 class DecoderLayer(nn.Layer):
     """One of a Transformer's decoder; with a cache only the last token is computed."""
 
