@@ -15,7 +15,6 @@ has appended are taken out after the loop. A body that reads the list is refused
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 from dy2st.branches.branch import Branch
@@ -23,6 +22,7 @@ from dy2st.state import tree
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.longer import Longer
 from dy2st.state.containers.records import containers_in
+from dy2st.state.containers.taps import ConditionalElement
 from dy2st.state.stacked_run import StackedRun, Unstacked, length_of
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import is_container, parts, rebuilt
@@ -30,23 +30,11 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.item import size_of
-from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, kind_of, value_in
+from dy2st.trace.scalar import is_runtime_scalar, kind_of, value_in
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import MISSING, Attr, Item, Location
 from ir.types import I64
-
-
-@dataclass(frozen=True)
-class ConditionalElement:
-    """`item` was appended where `ran` is true, which follows from `facts`; `error` says why that
-    is wrong where nothing follows from it. `tests`: the conditions, each with its answer."""
-
-    item: object
-    ran: RuntimeScalar
-    facts: frozenset[PathCondition]
-    error: BaseException
-    tests: tuple[tuple[RuntimeScalar, bool], ...] = ()
 
 
 def half_element(merge: Any, x: object, missing: object) -> object:
@@ -107,7 +95,7 @@ def uncertain(merge: Any, items: list[Any], there: bool, error: BaseException) -
     op, missing = ("is", merge.no) if there else ("not", merge.yes)
     out: list[Any] = []
     for q in items:
-        if isinstance(q, StackedRun):
+        if isinstance(q, StackedRun) or not outlives(merge.trace, q):
             raise error
         always = ConditionalElement(q, None, frozenset(), error)  # type: ignore[arg-type]
         old = q if isinstance(q, ConditionalElement) else always
@@ -118,6 +106,15 @@ def uncertain(merge: Any, items: list[Any], there: bool, error: BaseException) -
         tests = (*old.tests, (merge.test, there))
         out.append(ConditionalElement(item, merge.number(*pair), facts, error, tests))
     return out
+
+
+def outlives(trace: Trace, x: object) -> bool:
+    """Whether the sizes of an element are known behind the branch."""
+    x = x.item if isinstance(x, ConditionalElement) else x
+    if isinstance(x, tuple):
+        return all(outlives(trace, q) for q in x)
+    shape = lift(trace, x)._value.type.shape if isinstance(x, Tensor) else ()
+    return all(trace.sizes.is_known(n, trace.frames) for n in shape)
 
 
 def settled(trace: Trace, target: TraceList, items: list[Any]) -> list[Any]:

@@ -14,15 +14,13 @@ from typing import Any
 import paddle
 
 from dy2st.branches.bounded import pad
-from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.index_values import counted, gathered, iterations
 from dy2st.loops.record import LoopRecord, at
-from dy2st.state.containers import buffers, fills, shrinks
+from dy2st.state.containers import buffers, fills, shrinks, taps
 from dy2st.state.containers.either import Either
 from dy2st.state.containers.records import containers_in, recorded, regrouped, same_form
-from dy2st.state.containers.taps import TapPort, appended
-from dy2st.state.containers.taps import port as tap_port
+from dy2st.state.containers.taps import ConditionalElement, TapPort, appended
 from dy2st.state.guards import is_constant
 from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, length_of, mapped
 from dy2st.state.stacked_run import leaves_of as stacked_leaves
@@ -77,13 +75,15 @@ def element_after(plan: LoopRecord, port: TapPort) -> object:
     if fill is not None and back > 1:
         return fills.port(plan.trace, target, plan.frame, fill, back - 1).inner
     new = appended(plan.frame, target)
+    if back <= 1 and taps.is_conditional(new) and not new[0].facts <= plan.body_trace.goes_on:
+        return taps.last_if_any(plan.trace, new[0], port.inner)
     if new and back <= 1:
         return last_of(plan, new[-1])
     if any(isinstance(q, StackedRun) for q in new):
         raise NeedsConcrete("an inner loop appends to a list that is read from its end")
     if back <= len(new):
         return last_of(plan, new[-back])
-    return tap_port(plan.trace, target, plan.frame, back - len(new)).inner
+    return taps.port(plan.trace, target, plan.frame, back - len(new)).inner
 
 
 def learn_growth(plan: LoopRecord) -> bool:
@@ -215,10 +215,11 @@ def certain(plan: LoopRecord, target: TraceList, items: list[Any]) -> list[objec
 def check_unread(
     plan: LoopRecord, target: TraceList, items: Sequence[object], error: BaseException
 ) -> None:
-    """The body reads nothing of the list, which holds tensors and numbers."""
+    """The body reads nothing of the list, which holds tensors and numbers, but its last element if
+    it appends one."""
     frame = plan.frame
     read = {*frame.asked, *frame.growth, *frame.picked, *frame.observed}
-    read.update(k for k, _ in frame.tails)
+    read.update(k for k, back in frame.tails if back > 1 or not taps.is_conditional(items))
     plain = all(isinstance(q, Tensor) or is_runtime_scalar(q) for q in flat(items))
     if id(target) in read or not plain:
         raise error

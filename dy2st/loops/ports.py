@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NoReturn
 
-from dy2st.branches.merge_lists import ConditionalElement
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.capture.gradients import check_carried
 from dy2st.loops import concat_growth, counted_growth
@@ -22,7 +21,7 @@ from dy2st.loops.growth import learn
 from dy2st.loops.late_types import either_ends, learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace, Path
 from dy2st.state.containers import columns, fills
-from dy2st.state.containers.taps import Tap
+from dy2st.state.containers.taps import ConditionalElement, Tap
 from dy2st.state.guards import is_constant, same_constant
 from dy2st.state.stacked_run import ScanCell, StackedRun
 from dy2st.state.traced_list import TraceList

@@ -12,6 +12,7 @@ are at hand. A list that the loop does not append to is read by `lookup`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dy2st.state.containers import buffers
@@ -28,7 +29,14 @@ from dy2st.state.containers.records import pin, recorded, regrouped, same_form, 
 from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of, value_in
+from dy2st.trace.scalar import (
+    DTYPES,
+    PathCondition,
+    RuntimeScalar,
+    is_runtime_scalar,
+    kind_of,
+    value_in,
+)
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Trace
@@ -41,6 +49,18 @@ class Observed:
 
     def __init__(self, target: object, what: str) -> None:
         self.target, self.what = target, what
+
+
+@dataclass(frozen=True)
+class ConditionalElement:
+    """`item` was appended where `ran` is true, which follows from `facts`; `error` says why that
+    is wrong where nothing follows from it. `tests`: the conditions, each with its answer."""
+
+    item: object
+    ran: RuntimeScalar
+    facts: frozenset[PathCondition]
+    error: BaseException
+    tests: tuple[tuple[RuntimeScalar, bool], ...] = ()
 
 
 # ---------------------------------------------------------------- ports
@@ -172,13 +192,32 @@ def from_end(trace: Trace, target: Any, loops: Sequence[Frame], back: int) -> ob
         if back > 1:
             raise NeedsConcrete("an inner loop has appended to a list that is read from its end")
         return new[-1].item(trace, new[-1].size - 1)
+    if back == 1 and is_conditional(new):
+        return last_if_any(trace, new[0], from_before(trace, target, loops, 1))
     if back <= len(new):
         return new[-back]
-    for f in loops[1:]:
-        f.observed.setdefault(id(target), Observed(target, "the last element"))
     if not target.parts():
         raise IndexError("list index out of range")
-    return port(trace, target, loops[0], back - len(new)).fake
+    return from_before(trace, target, loops, back - len(new))
+
+
+def from_before(trace: Trace, target: object, loops: Sequence[Frame], back: int) -> object:
+    """The element that is so far from the end when an iteration starts."""
+    for f in loops[1:]:
+        f.observed.setdefault(id(target), Observed(target, "the last element"))
+    return port(trace, target, loops[0], back).fake
+
+
+def is_conditional(new: Sequence[object]) -> bool:
+    """Whether an iteration appends one element or none."""
+    return len(new) == 1 and isinstance(new[0], ConditionalElement)
+
+
+def last_if_any(trace: Trace, one: ConditionalElement, before: object) -> object:
+    """The last element behind that one, where it was `before`."""
+    if isinstance(before, tuple) or isinstance(one.item, tuple):
+        raise one.error
+    return trace.hooks.choose(trace, one.ran, lambda: one.item, lambda: before)
 
 
 # ---------------------------------------------------------------- other indices

@@ -92,9 +92,38 @@ def in_loops_of_two_levels(x):
     return sum(ys, x.sum(0))
 
 
+def unless_repeated(x):
+    """The list's last element decides, is read behind the branch, and begins the next one."""
+    ys, h = [x.sum(0)], x.sum(0)
+    for row in x:
+        if (paddle.tanh(row + ys[-1] * 0.3) - ys[-1]).sum() > 0:
+            ys.append(ys[-1] * 0.5 + row * h)
+        h = ys[-1] * 0.7
+    return paddle.stack(ys), h, len(ys)
+
+
+def rising_numbers(x):
+    ys = []
+    for t, row in enumerate(x):
+        if t == 0 or float(row.sum()) > ys[-1]:
+            ys.append(float(row.sum()))
+    return ys, ys[-1] if ys else None
+
+
+def until_large(x):
+    ys = [x.sum(0)]
+    for row in x:
+        y = ys[-1] * 0.5 + row
+        if y.sum() > 4:
+            break
+        if y.sum() > 0:
+            ys.append(y)
+    return paddle.stack(ys), ys[-1]
+
+
 LOOPS = (
     some_rows, collapsed, transducer, transducer_by_while, until_a_limit,
-    in_loops_of_two_levels,
+    in_loops_of_two_levels, unless_repeated, rising_numbers, until_large,
 )  # fmt: skip
 
 
@@ -167,3 +196,14 @@ def test_lengths_that_data_and_sizes_give():
         check.agree(sizes, x := check.data(n, m, seed=n))
         if m:
             check.agree(numbers, x, paddle.to_tensor(n))
+
+
+def test_a_piece_whose_size_the_branch_finds_is_refused():
+    def f(x, n):
+        pieces = [x]
+        if x.sum() > 0:
+            pieces.append(x[: int(n)] * 2)
+        return paddle.concat(pieces)
+
+    with pytest.raises(dy2st.SourceError, match="length of a list depends on data"):
+        dy2st.to_static(f)(paddle.ones([4, 3]), paddle.to_tensor(2))
