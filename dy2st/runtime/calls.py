@@ -39,6 +39,7 @@ from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.guards import HOLDERS
 from dy2st.state.ownership import (
     LIBRARIES,
+    NAMESPACES,
     check_opaque,
     is_plain_paddle,
     made_here,
@@ -65,7 +66,7 @@ Layer = paddle.nn.Layer
 CONTAINERS = (
     dict, set, collections.deque, collections.defaultdict, collections.OrderedDict,
     collections.Counter, collections.UserList, collections.UserDict, collections.ChainMap,
-    types.SimpleNamespace,
+    *NAMESPACES,
 )  # fmt: skip
 BOUND = (types.BuiltinMethodType, types.MethodWrapperType)
 UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)

@@ -7,6 +7,7 @@ class asks whether its thread is tracing, and calls its converted form if so.
 
 from __future__ import annotations
 
+import argparse
 import dataclasses
 import functools
 import inspect
@@ -58,7 +59,7 @@ def meet(
         return
     known.add(kind)
     for base in kind.__mro__:
-        if package_of(base) in LIBRARIES:
+        if package_of(base) in LIBRARIES and base is not argparse.Namespace:
             continue
         for name in NAMES & vars(base).keys():
             function = vars(base)[name]

@@ -40,8 +40,8 @@ TABLE: dict[str, Effect] = {
     # ------------------------------------------------------------ pure modules
     **_rows(
         Effect.PURE,
-        "abc array ast base64 binascii bisect builtins calendar cmath collections colorsys "
-        "contextlib copy dataclasses datetime decimal difflib enum "
+        "abc argparse.Namespace array ast base64 binascii bisect builtins calendar cmath "
+        "collections colorsys contextlib copy dataclasses datetime decimal difflib enum "
         "fractions functools graphlib hashlib heapq hmac html inspect ipaddress itertools json "
         "keyword math numbers numpy operator pathlib.PurePath pprint re reprlib scipy.special "
         "statistics string struct textwrap types typing unicodedata urllib.parse weakref zlib "

@@ -156,7 +156,7 @@ def configuration_in_a_namespace():
 
     def f(x):
         y = scaled(x, **vars(s.args)) + dict(vars(s.args))["inner"].rate
-        y = y * (2 if s.args.inner is s.other else 3)
+        y = y * (2 if s.args.inner is s.other else 3) + (s.args.inner == s.other)
         later = copy.deepcopy(s.args)
         later.inner.rate += 1.0
         return y * later.inner.rate + copy.copy(s.args).inner.rate, str(s.args), f"{[s.args]}"
