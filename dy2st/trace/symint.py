@@ -5,7 +5,7 @@ name like `t3`). It is no subclass of `int`, because C code would read the value
 answers `isinstance(n, int)` as the eager value does. Comparisons are decided from the range of the
 indices; a comparison of named sizes is decided by typical sizes and becomes a condition of the
 program. Values that are no polynomial, and comparisons that differ between iterations, are
-`Number`s.
+`RuntimeScalar`s.
 """
 
 from __future__ import annotations
