@@ -162,10 +162,8 @@ class Runner:
         self.fixed, self.tail, self.beliefs = not self.open(), self.why, None
         self.over = Iterable(trip - k, over.item, uncut=isinstance(trip, Size))
         self.run(go)
-        if over.trip == ENDLESS and self.beliefs != believed:
+        if over.trip == ENDLESS and (assumed or self.beliefs != believed):
             # what seemed to bound it may not
-            return Runner(self.trace, self.site, over, self.code, peeled=2).run()
-        if assumed:
             self.over = over
             return self.endless(self.code.more(self.trace, over, 0))
         items = (over.item(self.trace.sym(trip - k) + i) for i in range(k))
