@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dy2st.state.containers import buffers, fills, lookup, shrinks, taps
-from dy2st.state.containers.lookup import MOST_UNROLLED, is_later
+from dy2st.state.containers.lookup import MOST_UNROLLED, MOST_WRITTEN_OUT, is_later
 from dy2st.state.stacked_run import (
     Leaf,
     ScanCell,
@@ -155,13 +155,12 @@ class TraceList(list):
         self._note_change(trace)
         list.__setitem__(self, slice(None), items)
 
-    def _note(self, reason: str) -> None:
-        trace = current()
-        rows = all(
-            isinstance(q, StackedRun) and isinstance(q.tree, Unstacked) for q in self.parts()
-        )
-        if trace is not None and len(self) > MOST_UNROLLED and not rows:
-            trace.frame.notes.append(("unrolled", trace.where(), reason))
+    def _note(self, trace: Trace) -> None:
+        n = len(self)
+        rows = all(isinstance(getattr(q, "tree", None), Unstacked) for q in self.parts())
+        if n > MOST_UNROLLED and not rows:
+            kind = "written out" if n <= MOST_WRITTEN_OUT else "unrolled"
+            trace.frame.notes.append((kind, trace.where(), f"{n} elements are taken apart"))
 
     def loops_around(self) -> list[Frame]:
         """The loop bodies that are being traced and that the list comes into from outside."""
@@ -412,9 +411,9 @@ class TraceList(list):
     def __iter__(self) -> Iterator[object]:
         self._use()
         self.read_whole()
-        if current() is None or not self.segmented:
+        if (trace := current()) is None or not self.segmented:
             return super().__iter__()
-        self._note("a list that a loop has filled is taken apart")
+        self._note(trace)
         return (self[i] for i in range(len(self)))
 
     def _observe(self, what: str) -> None:

@@ -142,6 +142,8 @@ def store(trace: Trace, picked: Picked, name: str, value: object) -> bool:
         return False
     if not fills.store(trace, column.items, picked.at, value, [frame]):
         return False
+    if id(column.items) not in frame.fills:
+        raise picked.stop(f"{name} of a Layer is stored at an index of another loop")
     column.fill = frame.fills[id(column.items)]
     frame.columns[key_of(picked, name)] = column
     return True

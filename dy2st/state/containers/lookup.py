@@ -118,6 +118,9 @@ def element(
     """`items[i]`, which are the elements of `owner` now; raises NeedsConcrete where they cannot be
     one tensor."""
     refuse_short(trace, i.loops)
+    if len(items) and type(items) is not range and all(q is None for q in items):
+        row(trace, i, len(items), kind)
+        return None
     items, i, which = picked_only(trace, items, i)
     found = trace.objects.lookups.get((id(owner), which))
     same = found is not None and found.holds(items, trace.frames, trace.values.writes)

@@ -306,6 +306,8 @@ def stand_in(trace: Trace, x: object, items: Sequence[object]) -> object:
         data = any(map(buffers.is_data, leaves))
         loops = frozenset(f.loop for f in trace.frames[-1:] if f.loop is not None and not data)
         return RuntimeScalar(trace.new_value(Type(DTYPES[kind])), trace, loops, data)
+    if x is None:
+        return None
     if not isinstance(x, Tensor):
         raise NeedsConcrete(f"picks {picked(items)}", subject="an index", own=True)
     fake = lift(trace, x)

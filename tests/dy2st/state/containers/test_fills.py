@@ -285,3 +285,64 @@ def test_other_stores_are_those_of_eager(f):
             assert type(have) is type(want) and str(have).startswith(str(want))
         else:
             check.same(have, want)
+
+
+# ---------------------------------------------------------------- read before they are stored
+def the_one_before_or_none(x):
+    ys = [None] * 12
+    for t in range(12):
+        before = ys[t - 1]
+        ys[t] = x[t] if before is None else before * 0.5 + x[t]
+    return paddle.stack(ys)
+
+
+def before_and_after_the_store(x):
+    ys = [None] * 12
+    for t in range(12):
+        ys[t] = x[t] if ys[t] is None else ys[t] + 1
+        ys[t] = ys[t] * 2 if ys[t] is not None else x[t]
+    return paddle.stack(ys)
+
+
+def not_stored_yet(x):
+    ys = [None] * 13
+    for t in range(12):
+        ys[t] = x[t] if ys[t + 1] is None else ys[t + 1] + 1
+    return paddle.stack(ys[:12])
+
+
+def from_the_other_end(x):
+    ys = [None] * 12
+    for t in range(12):
+        q = ys[11 - t]
+        ys[t] = x[t] if q is None else q + x[t]
+    return paddle.stack(ys)
+
+
+def in_three_rounds(x):
+    ys = [None] * 12
+    for r in range(3):
+        for t in range(12):
+            ys[t] = x[t] if ys[t] is None else ys[t] * 0.5 + x[r]
+    return paddle.stack(ys)
+
+
+def as_a_truth(x):
+    ys, s = [None] * 12, x[0]
+    for t in range(12):
+        s = s * 2 if ys[t] else s + t
+        ys[t] = s
+    return s, ys[3]
+
+
+NONES = {
+    the_one_before_or_none: 1, before_and_after_the_store: 1, not_stored_yet: 1,
+    from_the_other_end: 0, in_three_rounds: 3, as_a_truth: 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("f", NONES)
+def test_none_is_read_before_it_is_replaced(f):
+    x = check.data(12, 3)
+    static = check.agree(f, x)
+    assert [q.kind for q in dy2st.report(static, x).loops].count("scan") == NONES[f]
