@@ -150,9 +150,10 @@ class BodyTrace(LoopTrace):
         trace, mark = self.trace, self.trace.undo_log.mark()
         state = self.code.get_state()
         before = tuple(resolve_under(b, self.enters) for b in state)
-        for n, b in zip(self.names, before):
-            kept = self.set_first(n) or (n,) in self.known.rebuilt
-            if type(b) is TraceList and b.segmented and not kept:
+        kept = [self.set_first(n) or (n,) in self.known.rebuilt for n in self.names]
+        slots = [q.obj for k, q in self.known.places.items() if k[0] == "item"]
+        for b in (*(b for b, keep in zip(before, kept) if not keep), *slots):
+            if type(b) is TraceList and b.segmented:
                 b.split(trace)
         found = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         old = {k: resolve_under(q, self.enters) for k, q in found.items()}
