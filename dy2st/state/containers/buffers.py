@@ -370,7 +370,7 @@ def enter(trace: Trace, frame: Frame) -> None:
             trace.undo_log.note(functools.partial(setattr, target, "buffer", None))
             target.buffer = wanted.buffer = Buffer(trace, wanted, frame)
     for place in list(frame.learned.places.values()):
-        if getattr(place.obj, "is_table", False):
+        if hasattr(type(place.obj), "is_table") and place.obj.is_table:
             forget_slots(frame.learned.places, place.obj)
 
 
