@@ -399,15 +399,16 @@ class LoopPorts(ContainerPorts):
         if b is UNDEF:
             self.needs_iteration.append(f"{name} after the loop")
             return final
-        if not (type(b) is int or is_symint(b)) or not isinstance(step, int):
+        if not (type(b) is int or is_symint(b)) or isinstance(step, Size):
             raise Mismatch(name, describe(b), repr(a))
         start = dim_of(b)
         if a is p and not self.body_trace.known.steps.get(path):
             return b
-        if path not in known.steps and isinstance(step or a.dim - start, int):
+        moves = step is not None and isinstance(step or a.dim - start, int)
+        if moves and path not in known.steps:
             known.steps[path] = step or _constant(a.dim - start)
             raise Retrace
-        if not is_symint(p) or a.dim - p.dim != known.steps.get(path):
+        if not moves or not is_symint(p) or a.dim - p.dim != known.steps.get(path):
             if path in known.numbers or not known.peeled:
                 raise Mismatch(name, repr(b), repr(a))
             known.numbers[path] = (int, False)

@@ -107,9 +107,9 @@ def reads_a_layer_by_value(x):
 
 
 def appends_in_one_branch(x):
-    ys = [x[0]]
+    ys = [x[0], x[1]]
     for t in range(x.shape[0]):
-        if x[t].sum() > ys[-1].sum():
+        if x[t].sum() > ys[-2].sum():
             ys.append(x[t])
     return ys
 
