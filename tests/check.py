@@ -164,7 +164,9 @@ def outcome(f: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def buffers(layer: Any) -> dict[str, Any]:
-    """Buffers and parameters: running statistics are parameters in Paddle."""
+    """Buffers and parameters: running statistics are parameters in Paddle. A function has none."""
+    if not isinstance(layer, paddle.nn.Layer):
+        return {}
     return {**dict(layer.named_buffers()), **dict(layer.named_parameters())}
 
 

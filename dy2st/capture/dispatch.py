@@ -20,7 +20,7 @@ from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import is_internal
-from ir import ShapeError
+from ir import ShapeError, Size
 
 
 def record(
@@ -40,7 +40,7 @@ def record(
         except Exception as e:
             if not is_internal(e):
                 raise
-            cause = e
+            cause = NoRow(str(e)) if asks_for_a_number(e) else e
         trace.undo_log.undo_to(mark)
         drop_ops(trace, count)
     if is_internal(cause):
@@ -49,6 +49,12 @@ def record(
     if takes_complex(args, kwargs):
         raise foreign.not_for_complex(trace, name, cause)
     return foreign.record(trace, name, original, args, kwargs, cause)
+
+
+def asks_for_a_number(error: Exception) -> bool:
+    """Whether an adapter has computed with a named size what is no polynomial, as `n // 2` or
+    `range(n)`: the call has no row for sizes that are not known. Python names the type."""
+    return isinstance(error, TypeError) and f"'{Size.__name__}'" in str(error)
 
 
 def drop_ops(trace: Trace, count: int) -> None:

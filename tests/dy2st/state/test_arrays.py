@@ -74,8 +74,8 @@ def whole_quotients(x):
     a = as_array(x).astype("int64") - 2
     with np.errstate(all="ignore"):  # a quotient by zero is zero
         found = 12 // a, a // 5, a % 3, 7 % a, np.floor_divide(a, -2), (a * a + 1) // a
-    a //= 2
-    return *found, a, x.shape[0] // a[0]
+        a //= 2
+        return *found, a, x.shape[0] // a[0]
 
 
 @case(EXACT)

@@ -17,7 +17,7 @@ from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor
 from ir.ops.images import LOWEST, windows
-from ir.types import FLOATS, I32, I64, Dim
+from ir.types import FLOATS, I32, I64, Dim, divide
 
 Ends: TypeAlias = tuple[int, int]
 PLAIN: Ends = (0, 0)
@@ -91,7 +91,10 @@ def conv3d(
 def volumes(e: Emitter, y: object, count: Dim) -> FakeTensor:
     """`[N * count, C, H, W]` as `[N, C, count, H, W]`."""
     n, *rest = e.type(y).shape
-    apart = e.reshape(y, shape=(n // count, count, *rest))
+    images = divide(n, count)
+    if images is None:
+        raise NoRow(f"{n} images of volumes with {count} each")
+    apart = e.reshape(y, shape=(images, count, *rest))
     return e.assign(e.transpose(apart, perm=(0, 2, 1, 3, 4)))
 
 
@@ -129,9 +132,12 @@ def conv3d_transpose(
     around = [q for ends in plane for q in ends]
     y = conv2d_transpose(e, images, w, stride[1:], around, more[1:] if any(more) else ())
     rows, _, h, wide = e.type(y).shape
-    y = e.reshape(y, shape=(rows // count, count, step, filters, h, wide))
+    batch = divide(rows, count)
+    if batch is None:
+        raise NoRow(f"{rows} images of volumes with {count} each")
+    y = e.reshape(y, shape=(batch, count, step, filters, h, wide))
     y = e.assign(e.transpose(y, perm=(0, 3, 1, 2, 4, 5)))
-    y = e.reshape(y, shape=(rows // count, filters, count * step, h, wide))
+    y = e.reshape(y, shape=(batch, filters, count * step, h, wide))
     length = (sizes[0] - 1) * step + taps[0] - low - high + more[0]
     missing = low + length - count * step
     if not isinstance(missing, int):
