@@ -198,8 +198,11 @@ def run_apart(k: int, loops: Iterable[Loop]) -> None:
 
 
 def at_most(home: Home, x: object, y: object) -> bool:
-    """Whether an integer that follows from sizes and indices is never larger than another one."""
+    """Whether an integer that follows from sizes and indices is never larger than another one. No
+    size that data decides is asked: what is cut off at one keeps a size that data decides."""
     if not all(is_symint(q) or type(q) is int for q in (x, y)):
+        return False
+    if names_in(dim_of(x) - dim_of(y)) & home.sizes.counts.keys() - home.sizes.quotients.keys():
         return False
     ends = bounds(dim_of(x) - dim_of(y), home)
     if ends is None or decided("le", *ends, home) is not True:
