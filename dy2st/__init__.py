@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dy2st import nn
     from dy2st.api import StaticFunction, to_static
     from dy2st.capture.detached_writes import AliasWarning
-    from dy2st.compiled.reasons import Explanation, RecompileWarning
+    from dy2st.compiled.recompilation import Explanation, RecompileWarning
     from dy2st.convert.marks import host, ignore_module, not_to_static, pure
     from dy2st.export.load import FileError, LoadedProgram, load
     from dy2st.export.save import save
@@ -32,10 +32,10 @@ _HOME = {
     "AliasWarning": "dy2st.capture.detached_writes",
     "CopyWarning": "dy2st.results.planner",
     "Dy2stError": "ir",
-    "Explanation": "dy2st.compiled.reasons",
+    "Explanation": "dy2st.compiled.recompilation",
     "FileError": "dy2st.export.load",
     "LoadedProgram": "dy2st.export.load",
-    "RecompileWarning": "dy2st.compiled.reasons",
+    "RecompileWarning": "dy2st.compiled.recompilation",
     "SourceError": "ir",
     "StaticFunction": "dy2st.api",
     "code": "dy2st.inspection",

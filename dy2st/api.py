@@ -15,10 +15,10 @@ import paddle
 from dy2st.compiled.cache import TRANSLATING, Cache
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.errors import for_user
-from dy2st.compiled.kernels import CPU, Device
+from dy2st.compiled.foreign_kernels import CPU, Device
 from dy2st.compiled.report import Report
 from dy2st.convert.source import render
-from dy2st.library import modes
+from dy2st.library import layer_modes
 from dy2st.results.donation import check_names
 from dy2st.runtime import calls
 from dy2st.state.ownership import TRANSLATIONS
@@ -96,7 +96,7 @@ class StaticFunction:
         cache = self.__dy2st_cache__
         entry = signature = None
         try:
-            if modes.MAY_BE_MIXED and (mixed := modes.mixed_precision()) is not None:
+            if layer_modes.MAY_BE_MIXED and (mixed := layer_modes.mixed_precision()) is not None:
                 raise mixed
             signature = Signature(args, kwargs)
             for entry in cache.entries.get(signature.key, ()):
@@ -106,7 +106,7 @@ class StaticFunction:
                     return result
             return cache.call(signature)
         except Exception as error:
-            if (elsewhere := modes.within_paddles_program()) is not None:
+            if (elsewhere := layer_modes.within_paddles_program()) is not None:
                 raise elsewhere from None
             error = error if signature is None else cache.ended(entry, signature, error)
             raise for_user(error)  # noqa: B904

@@ -10,7 +10,7 @@ import types
 import paddle
 
 from dy2st.api import StaticFunction
-from dy2st.compiled.reasons import Explanation
+from dy2st.compiled.recompilation import Explanation
 from dy2st.compiled.report import Report
 from ir import Program
 

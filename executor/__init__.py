@@ -23,7 +23,7 @@ from executor.backend import (
 from executor.capacity import GrowingExecutable, Replay
 from executor.executable import Executable
 from executor.host_calls import Foreign, HostCall
-from executor.lower import (
+from executor.lowering import (
     branches,
     calls,
     conv,
@@ -33,7 +33,7 @@ from executor.lower import (
     movement,
     pooling,
 )
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.plan.arena import layout
 from executor.poison import poisoned, wanted
 from executor.segmented.interpreter import Interpreted

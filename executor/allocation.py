@@ -14,7 +14,7 @@ import numpy as np
 LARGE = 1 << 22
 
 
-class Block(Protocol):
+class MemoryBlock(Protocol):
     """Memory that lives as long as the object."""
 
     @property
@@ -34,7 +34,7 @@ class Memory(Protocol):
         """Whether this process can read it."""
         ...
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int) -> MemoryBlock:
         """A block of at least `size` bytes, with any content."""
         ...
 
@@ -45,7 +45,7 @@ class HostMemory:
     alignment = 64
     on_host = True
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int) -> MemoryBlock:
         self.require(size)
         return _HostBlock(size, self.alignment)
 

@@ -1,9 +1,9 @@
 """The interface of a backend, and the registry of backends by name.
 
 A backend turns a lowered program into code. It is asked in this order: `lower` asks what it prefers
-where the launches leave a choice (`executor.lower.lowerer.Machine`), `legalize` replaces launches
-by those that the backend has code for and adds memory for scratch, the plan lays out the arena with
-the alignment of the backend's memory, and `build` makes one function of the whole.
+where the launches leave a choice (`executor.lowering.lowerer.Machine`), `legalize` replaces
+launches by those that the backend has code for and adds memory for scratch, the plan lays out the
+arena with the alignment of the backend's memory, and `build` makes one function of the whole.
 
 A backend is a package beside `executor/cpu`. It registers itself when it is imported, which
 `executor/__init__.py` does; nothing else imports it.
@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from executor.allocation import Memory
-from executor.executable import Native
+from executor.executable import NativeProgram
 from executor.launches import STRUCTURE, Launch, Lowered, blocks
-from executor.lower.lowerer import Machine
-from executor.plan.arena import Layout
+from executor.lowering.lowerer import Machine
+from executor.plan.arena import ArenaLayout
 from ir.loc import UNKNOWN, Loc
 
 #: what operands of products of float32 are rounded to, by the words of JAX and those of PyTorch
@@ -70,7 +70,7 @@ class Backend(Machine, Protocol):
         """
         ...
 
-    def build(self, lowered: Lowered, layout: Layout) -> Native:
+    def build(self, lowered: Lowered, layout: ArenaLayout) -> NativeProgram:
         """Compile a legalized program whose buffers lie as `layout` says."""
         ...
 

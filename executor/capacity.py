@@ -18,8 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from executor.executable import Executable, Found, Make, call_with_arrays, empty, output_bounds
-from executor.host_calls import Foreign, Place
+from executor.executable import (
+    CallResults,
+    Executable,
+    Make,
+    call_with_arrays,
+    empty,
+    output_bounds,
+)
+from executor.host_calls import Foreign, HostOperand
 from executor.segmented.interpreter import Interpreted
 from ir import MIN_CAPACITY, CapacityExceeded, Op, Scan
 from ir.types import evaluate_dim
@@ -37,7 +44,11 @@ class Replay:
         self.local = threading.local()
 
     def __call__(
-        self, op: Op, operands: Sequence[Place], results: Sequence[Place], sizes: Mapping[str, int]
+        self,
+        op: Op,
+        operands: Sequence[HostOperand],
+        results: Sequence[HostOperand],
+        sizes: Mapping[str, int],
     ) -> Callable[[], None]:
         run = self.foreign(op, operands, results, sizes)
 
@@ -96,7 +107,7 @@ class GrowingExecutable:
 
     def run(
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
-    ) -> Found | None:
+    ) -> CallResults | None:
         """See `Executable.run`."""
         first = self._first
         capacities = dict(first)
@@ -136,7 +147,7 @@ class GrowingExecutable:
         inputs: Sequence[int],
         outputs: Sequence[int | None],
         capacities: Mapping[str, int],
-    ) -> Found:
+    ) -> CallResults:
         """One run with these capacities."""
         own = [capacities[n] if n in capacities else -1 for n in self.whole.sizes]
         given = [*sizes, *own[len(sizes) :]]
@@ -146,13 +157,13 @@ class GrowingExecutable:
             if address is None and n is not None
         }
         places = [memory[k].ctypes.data if k in memory else a for k, a in enumerate(outputs)]
-        found = self.whole.run(given, inputs, places) or Found({})
+        found = self.whole.run(given, inputs, places) or CallResults({})
         named = {**dict(zip(self.sizes, sizes)), **capacities, **found.counts}
         arrays = dict(found.arrays)
         for k, a in memory.items():
             shape = self.outputs[k].concrete(named)
             arrays[k] = a[: math.prod(shape)].reshape(shape)
-        return Found({**found.counts, **capacities}, arrays)
+        return CallResults({**found.counts, **capacities}, arrays)
 
 
 __all__ = ["GrowingExecutable", "Replay"]

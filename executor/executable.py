@@ -16,13 +16,13 @@ from typing import Any, NoReturn, Protocol, TypeAlias
 import numpy as np
 
 from executor import interrupt
-from executor.allocation import HOST, Block, Memory
+from executor.allocation import HOST, Memory, MemoryBlock
 from executor.host_calls import RAISED, HostCall, HostCalls
 from executor.launches import CODE_BITS, Copy, Failure
-from executor.plan.arena import Layout
-from executor.plan.loop_counts import all_ranges, asks, counts
+from executor.plan.arena import ArenaLayout
+from executor.plan.trip_counts import all_ranges, asks, counts
 from ir import Input, Program, Require, Slot, Type, Value
-from ir.analysis.extents import extents, too_large
+from ir.analysis.overflow import extents, too_large
 from ir.analysis.ranges import natural_bound
 from ir.interpreter import bind_sizes
 from ir.loc import acts_for_user
@@ -32,7 +32,7 @@ from ir.uses import dim_names, walk
 
 
 @dataclass(frozen=True)
-class Table:
+class CallTable:
     """The offsets of the i64 entries in a call's table: named sizes, addresses of the inputs, of
     the outputs and of the arena, then room for the counts of the outermost loops, which the code
     stores, for what `interrupt` says, for the values in the message of an error (a number, or the
@@ -48,7 +48,7 @@ class Table:
     calls: int
 
     @staticmethod
-    def of(program: Program) -> Table:
+    def of(program: Program) -> CallTable:
         inputs = len(program.sizes)
         outputs = inputs + len(program.inputs)
         arena = outputs + len(program.outputs)
@@ -57,11 +57,12 @@ class Table:
         shown = asks + interrupt.ENTRIES
         checks = [q.operands[1:] for q in walk(program.ops) if q.name == "check"]
         most = max((sum(1 + 2 * v.type.ndim for v in q) for q in checks), default=0)
-        return Table(inputs, outputs, arena, arena + 1, asks, shown, shown + most)
+        return CallTable(inputs, outputs, arena, arena + 1, asks, shown, shown + most)
 
 
-class Native(Protocol):
-    """Compiled code. `run` takes the address of a `Table` and returns 0 or a failure's number."""
+class NativeProgram(Protocol):
+    """Compiled code. `run` takes the address of a `CallTable` and returns 0 or a failure's
+    number."""
 
     @property
     def run(self) -> Callable[[int], int]: ...
@@ -72,13 +73,13 @@ class Native(Protocol):
         ...
 
 
-class Frame:
+class CallFrame:
     """The memory of one call: the table, and an arena of at least `capacity` bytes.
 
     `asks`: where the table has the entries of `interrupt`, if it has them. `calls`: of Python.
     """
 
-    def __init__(self, at: Table, asks: int | None, calls: Sequence[HostCall]) -> None:
+    def __init__(self, at: CallTable, asks: int | None, calls: Sequence[HostCall]) -> None:
         most = max((c.entries for c in calls), default=0)
         self.table = ctypes.create_string_buffer(8 * (at.calls + 1 + most))
         if asks is not None:
@@ -87,7 +88,7 @@ class Frame:
             self.calls = HostCalls(calls, self.table, 8 * (at.calls + 1))
             struct.pack_into("=q", self.table, 8 * at.calls, self.calls.address)
         self.address = ctypes.addressof(self.table)
-        self.arena: Block | None = None
+        self.arena: MemoryBlock | None = None
         self.capacity = self.base = 0
 
     def reserve(self, size: int, memory: Memory) -> None:
@@ -96,7 +97,7 @@ class Frame:
 
 
 @dataclass(frozen=True)
-class Found:
+class CallResults:
     """Sizes and outputs that only a run determines: how often each of `counts` loops ran, by name,
     and the `arrays` of those outputs that the caller could not allocate, by number."""
 
@@ -117,8 +118,8 @@ class Executable:
     def __init__(
         self,
         program: Program,
-        native: Native,
-        layout: Layout,
+        native: NativeProgram,
+        layout: ArenaLayout,
         failures: Sequence[Failure],
         copies: Sequence[Copy] = (),
         donated: Collection[int] = (),
@@ -138,7 +139,7 @@ class Executable:
         self._extents = extents(program, most_of_each(program))
         if too_large(tuple(d for d in self._extents if isinstance(d, int)), {}):
             raise MemoryError(f"{program.name} has a tensor that no memory can hold")
-        self._table, self._calls = Table.of(program), tuple(calls)
+        self._table, self._calls = CallTable.of(program), tuple(calls)
         self._entries = self._table.counts
         self._asks = (
             self._table.asks if asks(expand_composites(program).ops, program.capacities) else None
@@ -146,7 +147,7 @@ class Executable:
         self._counted = struct.Struct(f"={len(self.counts)}q").unpack_from
         self._pack = struct.Struct(f"={self._entries}q").pack_into
         self._run = native.run
-        self._frames: list[Frame] = []
+        self._frames: list[CallFrame] = []
         self._bytes: dict[tuple[int, ...], int] = {}
 
     @property
@@ -162,7 +163,7 @@ class Executable:
 
     def run(
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
-    ) -> Found | None:
+    ) -> CallResults | None:
         """Run on addresses of contiguous row-major buffers; writes go into the inputs.
 
         An input that is written or donated overlaps no other input, and no output overlaps
@@ -182,7 +183,7 @@ class Executable:
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = Frame(self._table, self._asks, self._calls)
+            frame = CallFrame(self._table, self._asks, self._calls)
         if frame.capacity < need:
             frame.reserve(need, self.memory)
         self._pack(frame.table, 0, *key, *inputs, *outputs, frame.base)
@@ -192,7 +193,7 @@ class Executable:
         found = None
         if self.counts:
             values = self._counted(frame.table, 8 * self._entries)
-            found = Found(dict(zip(self.counts, values)))
+            found = CallResults(dict(zip(self.counts, values)))
         self._frames.append(frame)
         return found
 
@@ -212,7 +213,7 @@ class Executable:
         return need
 
     @acts_for_user
-    def _fail(self, code: int, frame: Frame) -> NoReturn:
+    def _fail(self, code: int, frame: CallFrame) -> NoReturn:
         if code == interrupt.INTERRUPTED and self._asks is not None:
             interrupt.raise_from(frame.table, 8 * self._asks)
         if code == RAISED:
@@ -288,10 +289,10 @@ class Runnable(Protocol):
 
     def run(
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
-    ) -> Found | None: ...
+    ) -> CallResults | None: ...
 
 
-class Remote(Protocol):
+class RemoteArray(Protocol):
     """An array in memory that this process cannot read; `extent` are the addresses of its first
     byte and of the one behind the last."""
 
@@ -306,11 +307,11 @@ class Remote(Protocol):
     @property
     def extent(self) -> tuple[int, int]: ...
 
-    def shaped(self, shape: Sequence[int]) -> Remote:
+    def shaped(self, shape: Sequence[int]) -> RemoteArray:
         """The first elements of contiguous ones."""
         ...
 
-    def beside(self, count: int, dtype: np.dtype) -> Remote:
+    def beside(self, count: int, dtype: np.dtype) -> RemoteArray:
         """New memory of the same kind."""
         ...
 
@@ -343,7 +344,7 @@ def results_of(
         for n, v in zip(executable.bounds(given), values)
     ]
     addresses = [None if a is None else _address(a) for a in memory]
-    found = executable.run(given, inputs, addresses) or Found({})
+    found = executable.run(given, inputs, addresses) or CallResults({})
     named = {**sizes, **found.counts}
     outputs = []
     for k, (v, a) in enumerate(zip(values, memory)):
@@ -352,11 +353,11 @@ def results_of(
     return outputs, found.counts
 
 
-def _address(a: np.ndarray | Remote) -> int:
+def _address(a: np.ndarray | RemoteArray) -> int:
     return a.ctypes.data if isinstance(a, np.ndarray) else a.address
 
 
-def _moved(array: np.ndarray, make: Make) -> np.ndarray | Remote:
+def _moved(array: np.ndarray, make: Make) -> np.ndarray | RemoteArray:
     """Copy an array that the call has allocated into memory from `make`."""
     if make is empty:
         return array
@@ -368,7 +369,7 @@ def _moved(array: np.ndarray, make: Make) -> np.ndarray | Remote:
     return a
 
 
-def _shaped(a: np.ndarray | Remote, shape: Sequence[int]) -> np.ndarray | Remote:
+def _shaped(a: np.ndarray | RemoteArray, shape: Sequence[int]) -> np.ndarray | RemoteArray:
     """The first elements."""
     if isinstance(a, np.ndarray):
         return a[: math.prod(shape)].reshape(shape)
@@ -376,7 +377,7 @@ def _shaped(a: np.ndarray | Remote, shape: Sequence[int]) -> np.ndarray | Remote
 
 
 def call_with_arrays(
-    executable: Runnable, arrays: Sequence[np.ndarray | Remote], make: Make | None = None
+    executable: Runnable, arrays: Sequence[np.ndarray | RemoteArray], make: Make | None = None
 ) -> list[Any]:
     program = executable.program
     if len(arrays) != len(program.inputs):
@@ -397,7 +398,7 @@ def call_with_arrays(
     return [a if s is None else s for a, s in zip(outputs, slots)]
 
 
-def _ready(i: Input, a: np.ndarray | Remote, written: bool) -> np.ndarray | Remote:
+def _ready(i: Input, a: np.ndarray | RemoteArray, written: bool) -> np.ndarray | RemoteArray:
     """The array, or a contiguous copy of one that is read."""
     if not isinstance(a, np.ndarray):
         if not a.contiguous or written and a.read_only:
@@ -411,7 +412,7 @@ def _ready(i: Input, a: np.ndarray | Remote, written: bool) -> np.ndarray | Remo
 
 
 def _check_apart(
-    program: Program, arrays: Sequence[np.ndarray | Remote], written: set[Value]
+    program: Program, arrays: Sequence[np.ndarray | RemoteArray], written: set[Value]
 ) -> None:
     for n, i in enumerate(program.inputs):
         if i.value not in written:
@@ -421,7 +422,7 @@ def _check_apart(
                 raise ValueError(f"{i.name} is written, but shares memory with input {q.name}")
 
 
-def _may_meet(a: np.ndarray | Remote, b: np.ndarray | Remote) -> bool:
+def _may_meet(a: np.ndarray | RemoteArray, b: np.ndarray | RemoteArray) -> bool:
     if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
         return np.may_share_memory(a, b)
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):

@@ -26,7 +26,7 @@ FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class HostOperand:
     """Contiguous memory of a call: its address, and an array on it."""
 
     address: int
@@ -37,7 +37,11 @@ class Foreign(Protocol):
     """Runs the ops named `foreign`."""
 
     def __call__(
-        self, op: Op, operands: Sequence[Place], results: Sequence[Place], sizes: Mapping[str, int]
+        self,
+        op: Op,
+        operands: Sequence[HostOperand],
+        results: Sequence[HostOperand],
+        sizes: Mapping[str, int],
     ) -> Callable[[], None]:
         """A function that runs the op on this memory: it reads the operands as they are then,
         changes none of them, and fills the results. There is no memory where there are no elements.
@@ -74,15 +78,15 @@ class HostCall:
         return run
 
 
-def place(address: int, t: Type, sizes: Mapping[str, int]) -> Place:
+def place(address: int, t: Type, sizes: Mapping[str, int]) -> HostOperand:
     """The memory of a tensor of type `t` at an address, which is not copied."""
     shape = t.concrete(sizes)
     count = math.prod(shape)
     if count == 0:
-        return Place(address, np.empty(shape, t.dtype.numpy))
+        return HostOperand(address, np.empty(shape, t.dtype.numpy))
     memory = (ctypes.c_uint8 * (count * t.dtype.size)).from_address(address)
     array: np.ndarray = np.frombuffer(memory, t.dtype.numpy)  # type: ignore[call-overload]
-    return Place(address, array.reshape(shape))
+    return HostOperand(address, array.reshape(shape))
 
 
 class HostCalls:

@@ -19,7 +19,7 @@ from executor.memory import Buffer, View
 from ir import CapacityExceeded, Input, Op, Program, Require
 from ir.loc import UNKNOWN, Loc
 from ir.messages import Shown, worded
-from ir.opdef import Reduce as Reduction
+from ir.opdef import Reduction as Reduction
 from ir.scalar.language import Number, Scalar
 from ir.types import Dim, Type
 

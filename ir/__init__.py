@@ -17,10 +17,10 @@ from ir.program import (
     Const,
     Custom,
     Fused,
-    Go,
     Input,
     Join,
     Last,
+    LoopCondition,
     Op,
     Program,
     Require,
@@ -32,7 +32,7 @@ from ir.program import (
 )
 from ir.text import parse, print_program
 from ir.types import DType, Size, Type
-from ir.verify import verify
+from ir.verifier import verify
 
 Program.printer = print_program
 
@@ -48,7 +48,7 @@ __all__ = [
     "DType",
     "Dy2stError",
     "Fused",
-    "Go",
+    "LoopCondition",
     "Input",
     "Join",
     "Last",

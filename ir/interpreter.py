@@ -97,14 +97,14 @@ def _evaluate(
         **bind_sizes(program, [a.shape for a in arrays]),
         **dict.fromkeys(program.capacities, capacity),
     }
-    walker = _Walker(sizes, foreign, program.capacities)
+    walker = _Evaluator(sizes, foreign, program.capacities)
     env: Env = {i.value: a for i, a in zip(program.inputs, arrays)}
     walker.block(program.ops, env)
     outputs = [np.array(env[v]) for v in program.results]
     return outputs, [np.array(env[v]) for _, v in program.writes]
 
 
-class _Walker:
+class _Evaluator:
     def __init__(
         self, sizes: Mapping[str, int], foreign: Foreign | None, capacities: Sequence[str]
     ) -> None:

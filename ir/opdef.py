@@ -28,7 +28,7 @@ class NotForComplex(ShapeError):
 
 
 @dataclass(frozen=True)
-class Reduce:
+class Reduction:
     """A reduction: `combine(acc, x)` from `init(dtype)`; `lift` prepares an element."""
 
     init: Callable[..., Any]
@@ -152,7 +152,7 @@ class OpDef:
     types: Callable[..., Type | tuple[Type, ...]]
     ref: Callable[..., Any] | None = None
     kernel: Callable[..., Any] | None = None
-    reduce: Reduce | None = None
+    reduce: Reduction | None = None
     expand: Callable[..., Any] | None = None
     grad: Callable[..., Sequence[Any]] | None = None
     view: ViewRule | None = None
@@ -306,7 +306,7 @@ def complete_attrs(row: OpDef, attrs: dict[str, Any]) -> dict[str, Any]:
 
 # ---------------------------------------------------------------- conditions on named sizes
 @dataclass(frozen=True)
-class Wanted:
+class Assumption:
     """A condition on named sizes that a row assumed: `left == right` or `left >= right`."""
 
     left: Dim
@@ -314,14 +314,14 @@ class Wanted:
     right: Dim
 
 
-_WANTED: ContextVar[list[Wanted] | None] = ContextVar("wanted", default=None)
+_WANTED: ContextVar[list[Assumption] | None] = ContextVar("wanted", default=None)
 
 
 class collecting:
     """Collect the conditions that rows assume about named sizes."""
 
-    def __enter__(self) -> list[Wanted]:
-        out: list[Wanted] = []
+    def __enter__(self) -> list[Assumption]:
+        out: list[Assumption] = []
         self.token = _WANTED.set(out)
         return out
 
@@ -339,7 +339,7 @@ def assume(left: Dim, relation: str, right: Dim) -> None:
     wanted = _WANTED.get()
     if wanted is None:
         raise ShapeError(f"{left} {relation} {right} cannot be decided")
-    wanted.append(Wanted(left, relation, right))
+    wanted.append(Assumption(left, relation, right))
 
 
 def same_dim(a: Dim, b: Dim) -> Dim:

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, ClassVar, TypeAlias
 
 from ir.loc import UNKNOWN, Loc
-from ir.opdef import OPS, OpDef, ShapeError, Wanted, collecting, complete_attrs
+from ir.opdef import OPS, Assumption, OpDef, ShapeError, collecting, complete_attrs
 from ir.types import Dim, Size, Type, evaluate_dim
 
 
@@ -103,16 +103,16 @@ class Last:
 
 
 @dataclass(frozen=True, eq=False)
-class Go:
+class LoopCondition:
     """A bool[]: whether the first iteration runs (`init`), and whether another one (`next`)."""
 
     init: Value
     next: Value
 
 
-Port: TypeAlias = Const | Seq | Carry | Stack | Last | Go
+Port: TypeAlias = Const | Seq | Carry | Stack | Last | LoopCondition
 
-#: the `trip` of a loop that only its `Go` port ends
+#: the `trip` of a loop that only its `LoopCondition` port ends
 ENDLESS = 1 << 62
 #: the least that a capacity is
 MIN_CAPACITY = 16
@@ -126,10 +126,10 @@ class CapacityExceeded(Exception):
 class Scan:
     """A counted loop: `trip` iterations of `body`; `index` is the iteration number, i64[].
 
-    With a `Go` port it is a `while` loop: `trip` (which may be ENDLESS) is the most iterations it
-    can run; one of the program's `capacities` it must not reach. `count` is then the name of a
-    size, defined from here to the end of the block: the iterations that it did run. Stacked results
-    have that length.
+    With a `LoopCondition` port it is a `while` loop: `trip` (which may be ENDLESS) is the most
+    iterations it can run; one of the program's `capacities` it must not reach. `count` is then the
+    name of a size, defined from here to the end of the block: the iterations that it did run.
+    Stacked results have that length.
 
     `size`, if given, is the iteration number as a size: types and attributes of the body may name
     it, those of the ports and of what leaves the loop may not.
@@ -151,8 +151,8 @@ class Scan:
         return "while" if self.count else "scan"
 
     @cached_property
-    def go(self) -> Go | None:
-        return next((p for p in self.ports if isinstance(p, Go)), None)
+    def go(self) -> LoopCondition | None:
+        return next((p for p in self.ports if isinstance(p, LoopCondition)), None)
 
     @property
     def length(self) -> Dim:
@@ -166,7 +166,7 @@ class Scan:
     @cached_property
     def operands(self) -> tuple[Value, ...]:
         """Outer values that the loop reads, in the order of the ports."""
-        read = (p for p in self.ports if isinstance(p, (Const, Seq, Carry, Go)))
+        read = (p for p in self.ports if isinstance(p, (Const, Seq, Carry, LoopCondition)))
         return tuple(p.outer if isinstance(p, (Const, Seq)) else p.init for p in read)
 
     @cached_property
@@ -200,9 +200,9 @@ class Scan:
     def needed(self) -> tuple[Value, ...]:
         """Values of the body that leave it or are carried."""
         return tuple(
-            p.next if isinstance(p, (Carry, Go)) else p.inner
+            p.next if isinstance(p, (Carry, LoopCondition)) else p.inner
             for p in self.ports
-            if isinstance(p, (Carry, Stack, Last, Go))
+            if isinstance(p, (Carry, Stack, Last, LoopCondition))
         )
 
 
@@ -425,7 +425,7 @@ class Builder:
         self.ops.append(Op(name, tuple(operands), results, full, self.loc))
         return results
 
-    def require(self, wanted: Iterable[Wanted], reason: str) -> None:
+    def require(self, wanted: Iterable[Assumption], reason: str) -> None:
         self.requires += [Require(w.left, w.relation, w.right, reason, self.loc) for w in wanted]
 
     def __getattr__(self, name: str) -> Any:
@@ -451,7 +451,7 @@ __all__ = [
     "Const",
     "Custom",
     "Fused",
-    "Go",
+    "LoopCondition",
     "Input",
     "Join",
     "Last",

@@ -25,9 +25,9 @@ from ir.program import (
     Const,
     Custom,
     Fused,
-    Go,
     Join,
     Last,
+    LoopCondition,
     Node,
     Op,
     Port,
@@ -216,7 +216,7 @@ def with_operands(node: Node, new: New) -> Node:
 def _outside(p: Port, new: New) -> Port:
     if isinstance(p, (Const, Seq)):
         return p if new(p.outer) is p.outer else replace(p, outer=new(p.outer))
-    if isinstance(p, (Carry, Go)):
+    if isinstance(p, (Carry, LoopCondition)):
         return p if new(p.init) is p.init else replace(p, init=new(p.init))
     return p
 
@@ -303,7 +303,7 @@ def with_body(scan: Scan, body: Sequence[Node], new: New) -> Scan:
         return scan
     ports: list[Port] = []
     for p in scan.ports:
-        if isinstance(p, (Carry, Go)):
+        if isinstance(p, (Carry, LoopCondition)):
             p = p if new(p.next) is p.next else replace(p, next=new(p.next))
         elif isinstance(p, (Stack, Last)):
             p = p if new(p.inner) is p.inner else replace(p, inner=new(p.inner))
@@ -311,7 +311,7 @@ def with_body(scan: Scan, body: Sequence[Node], new: New) -> Scan:
     return replace(scan, ports=tuple(ports), body=tuple(body))
 
 
-ORDER = (Go, Const, Seq, Carry, Stack, Last)
+ORDER = (LoopCondition, Const, Seq, Carry, Stack, Last)
 
 
 def in_order(ports: Iterable[Port]) -> tuple[Port, ...]:

@@ -20,10 +20,10 @@ from ir.program import (
     Const,
     Custom,
     Fused,
-    Go,
     Input,
     Join,
     Last,
+    LoopCondition,
     Node,
     Op,
     Port,
@@ -170,7 +170,7 @@ class _Printer:
 
     def port(self, s: Scan, p: Port, pad: int) -> None:
         n = self.name
-        if isinstance(p, Go):
+        if isinstance(p, LoopCondition):
             self.line(pad, f"go    {n(p.init)} then {n(p.next)}")
         elif isinstance(p, Const):
             self.line(pad, f"const {n(p.inner)} = {n(p.outer)}", str(p.inner.type))
@@ -213,7 +213,7 @@ def _is(value: Any, default: Any) -> bool:
 # ---------------------------------------------------------------- reading
 def parse(text: str) -> Program:
     """A program from its text; raises VerifyError naming the line that is wrong."""
-    reader = _Reader(text)
+    reader = _Parser(text)
     try:
         return reader.program()
     except RecursionError:
@@ -250,7 +250,7 @@ _REQUIRE = re.compile(r'require (\S+) (==|!=|>=) (\S+) ("(?:[^"\\]|\\.)*")$')
 _PortLine: TypeAlias = "tuple[str, re.Match[str], Type]"
 
 
-class _Reader:
+class _Parser:
     def __init__(self, text: str) -> None:
         self.lines = [q.rstrip() for q in text.strip("\n").split("\n")]
         self.at, self.last = 0, ""
@@ -448,7 +448,7 @@ class _Reader:
     def _port(self, row: _PortLine, inner: Value | None, i: str) -> Port:
         kind, m, t = row
         if kind == "go":
-            return Go(self.value(m[1]), self.value(m[2]))
+            return LoopCondition(self.value(m[1]), self.value(m[2]))
         if kind == "stack":
             return Stack(self.new(m[1], t), self.value(m[2]), int(m[3]))
         if kind == "last":

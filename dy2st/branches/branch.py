@@ -23,7 +23,7 @@ SetState = Callable[[tuple[object, ...]], None]
 
 
 @dataclass
-class Branch:
+class BranchTrace:
     """The result of tracing one branch: its frame, and the changes that were undone after it."""
 
     frame: Frame
@@ -48,7 +48,7 @@ def trace_branch(
     set_state: SetState,
     facts: frozenset[PathCondition],
     decision: tuple[int, bool] | None = None,
-) -> Branch:
+) -> BranchTrace:
     """Run a branch in a frame of its own and undo it.
 
     It may fail as in eager: by a `raise`, or by an operator or a call. While a loop is tried, only
@@ -77,7 +77,7 @@ def trace_branch(
             if trace.in_loop and not raised(e):
                 raise
             failed = e
-        return Branch(
+        return BranchTrace(
             frame,
             get_state(),
             {k: (place, place.get()) for k, place in frame.stores.items()},
@@ -113,4 +113,4 @@ def raised(e: Exception) -> bool:
     return (is_user_file(code.co_filename) or RT in code.co_freevars) and is_raise(at)
 
 
-__all__ = ["GetState", "SetState", "Branch", "inside", "trace_branch"]
+__all__ = ["GetState", "SetState", "BranchTrace", "inside", "trace_branch"]

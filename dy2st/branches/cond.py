@@ -11,14 +11,14 @@ import builtins
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dy2st.branches import endings
-from dy2st.branches.branch import Branch, GetState, SetState, error_of_eager, trace_branch
-from dy2st.branches.merge import Merge
+from dy2st.branches import error_exits
+from dy2st.branches.branch import BranchTrace, GetState, SetState, error_of_eager, trace_branch
+from dy2st.branches.merge import BranchMerge
 from dy2st.branches.merge_lists import settled
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import tensor_of
-from dy2st.state.containers import shrinks
-from dy2st.state.containers.either import Either
+from dy2st.state.containers import list_pops
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.ownership import check_keys, note_class, refuse
 from dy2st.state.protocols import special
 from dy2st.state.strings import described, is_lazy, shows_values, text_of, with_values
@@ -44,7 +44,7 @@ def condition(trace: Trace, value: Any) -> Any:
     value = here(value)
     if type(value) is Unresolved and "truth" in value.__dict__:
         return value.__dict__["truth"]
-    if type(value) is Either:
+    if type(value) is TaggedUnion:
         return value.each(lambda x: condition(trace, x))
     value = tensor_of(value)
     if isinstance(value, Tensor):
@@ -56,7 +56,7 @@ def condition(trace: Trace, value: Any) -> Any:
     if is_symint(value):
         return value != 0
     check_keys(value)
-    if isinstance(value, TraceList) and shrinks.known(value, trace.frames):
+    if isinstance(value, TraceList) and list_pops.known(value, trace.frames):
         return condition(trace, value.length() > 0)
     for name in ("__bool__", "__len__"):
         if users := special(trace, value, name):
@@ -97,16 +97,16 @@ def decide(
 ) -> None:
     """Run the side that `test` says, at run time. `again`: the number of the decision, if it is
     made once more."""
-    at = endings.decision(trace.frame) if again is None else again
-    assumed = endings.assumed(trace, test, at)
+    at = error_exits.decision(trace.frame) if again is None else again
+    assumed = error_exits.assumed(trace, test, at)
     if assumed is not None:
-        return endings.follow(trace.frame, then if assumed else orelse)
+        return error_exits.follow(trace.frame, then if assumed else orelse)
     facts = known(test, "implies"), negated(known(test, "implied"))
     yes = trace_branch(trace, then, get_state, set_state, facts[0], (at, True))
     no = trace_branch(trace, orelse, get_state, set_state, facts[1], (at, False))
     if yes.failed is not None or no.failed is not None:
         return fail(trace, test, yes, no, then, orelse, get_state, set_state)
-    joiner = Merge(trace, test, yes, no, names)
+    joiner = BranchMerge(trace, test, yes, no, names)
     state = tuple(
         joiner.join(n, a, b) for n, a, b in zip(joiner.names, yes.state, no.state, strict=True)
     )
@@ -128,8 +128,8 @@ def decide(
 def fail(
     trace: Trace,
     test: RuntimeScalar,
-    yes: Branch,
-    no: Branch,
+    yes: BranchTrace,
+    no: BranchTrace,
     then: Callable[[], object],
     orelse: Callable[[], object],
     get_state: GetState,
@@ -159,9 +159,9 @@ def fail(
         )
     ok = number.negate(test) if yes.failed is not None else test
     branch, block = (yes, then) if yes.failed is not None else (no, orelse)
-    site = endings.site(trace, branch, holds_values(error))
+    site = error_exits.site(trace, branch, holds_values(error))
     if not site and trace.endings.ahead is None:
-        endings.check_attributes(error)
+        error_exits.check_attributes(error)
     shows = shows_values(text_of(error)) and not (site and branch.written)
     if acts(branch) or shows:
         failing, none = reporting(trace, block, ok, site, get_state, set_state), lambda: None
@@ -173,7 +173,7 @@ def fail(
     (orelse if branch is yes else then)()
 
 
-def acts(branch: Branch) -> bool:
+def acts(branch: BranchTrace) -> bool:
     """Whether it does something before it raises: it prints, or it may raise another error."""
     ops = walk(branch.frame.builder.ops)
     return any(q.name == "check" or is_host_op(q) for q in ops if isinstance(q, Op))

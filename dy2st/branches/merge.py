@@ -10,10 +10,8 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dy2st.branches.bounded import merge_bounded
-from dy2st.branches.branch import Branch, inside
-from dy2st.branches.differences import absence, changing_keys, difference, lengths
-from dy2st.branches.merge_either import merge_either
+from dy2st.branches.branch import BranchTrace, inside
+from dy2st.branches.merge_errors import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_lists import (
     appended,
     changed_keys,
@@ -27,6 +25,8 @@ from dy2st.branches.merge_lists import (
     same_keys,
 )
 from dy2st.branches.merge_scalars import merged
+from dy2st.branches.merge_tagged_unions import merge_either
+from dy2st.branches.padded_tensors import merge_bounded
 from dy2st.branches.unresolved import (
     Alternative,
     Unresolved,
@@ -46,7 +46,6 @@ from dy2st.state.tree import UNDEF, alike, describe, doubtful, is_container, is_
 from dy2st.state.tree import parts as parts_of
 from dy2st.trace import scalar
 from dy2st.trace.emitter import lift
-from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import (
     PathCondition,
@@ -61,20 +60,26 @@ from dy2st.trace.scalar import (
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
-from dy2st.trace.undo import MISSING, Item, Location
+from dy2st.trace.trace_state import AmbiguousContainer
+from dy2st.trace.undo import MISSING, ItemLocation, Location
 from ir import Builder, Cond, Join, Type, Value
 from ir.types import BOOL
 
 
-class Disagree(Exception):
+class MergeConflict(Exception):
     """Two values cannot be merged; the cause is the error for the user."""
 
 
-class Merge:
+class BranchMerge:
     """Merges the values that the two branches leave in the same place."""
 
     def __init__(
-        self, trace: Trace, test: RuntimeScalar, yes: Branch, no: Branch, names: Sequence[str]
+        self,
+        trace: Trace,
+        test: RuntimeScalar,
+        yes: BranchTrace,
+        no: BranchTrace,
+        names: Sequence[str],
     ) -> None:
         self.trace, self.test, self.yes, self.no = trace, test, yes, no
         self.names = [n.rstrip("=") for n in names]
@@ -107,7 +112,7 @@ class Merge:
             return self.of_conflicts(name, a, b)
         try:
             return self.agreed(name, a, b)
-        except Disagree as e:
+        except MergeConflict as e:
             error = e.__cause__
             assert error is not None
             return self.apart(name, error, [(a, frozenset())], [(b, frozenset())], [])
@@ -140,7 +145,7 @@ class Merge:
             for y in right:
                 try:
                     both.append(Alternative(self.agreed(name, x.value, y.value), None))
-                except Disagree:
+                except MergeConflict:
                     continue
                 left.remove(x)
                 right.remove(y)
@@ -171,7 +176,7 @@ class Merge:
             return found
         if alike(a, b):
             return self.containers(name, a, b)
-        raise Disagree from self.refusal(name, a, b)
+        raise MergeConflict from self.refusal(name, a, b)
 
     def containers(self, name: str, a: object, b: object) -> object:
         """One with the merged elements: exact for reads; for changes if nobody else knows both."""
@@ -180,7 +185,7 @@ class Merge:
             return self.merged[key][2]
         one, two = parts_after(a, self.yes), parts_after(b, self.no)
         if one is None or two is None:
-            raise Disagree from self.stop(*changing_keys(plain(name), a))
+            raise MergeConflict from self.stop(*changing_keys(plain(name), a))
         out = rebuilt(self.trace, a, [self.agreed(name, x, y) for x, y in zip(one, two)])
         if is_value(a):
             return out
@@ -188,7 +193,7 @@ class Merge:
             note_contents(self.trace, x)
             again = any(id(x) in pair for pair in self.merged)
             if again or self.trace.home(x) is not side.frame or id(x) in self.trace.objects.doubts:
-                self.trace.doubt(Doubt(out, (a, b), self.undecided()))
+                self.trace.doubt(AmbiguousContainer(out, (a, b), self.undecided()))
         self.merged[key] = (a, b, out)
         return out
 
@@ -238,7 +243,7 @@ class Merge:
         return refuse(message, reason, remedy)
 
     # ------------------------------------------------------------ leaves
-    def value(self, side: Branch, x: FakeTensor) -> Value:
+    def value(self, side: BranchTrace, x: FakeTensor) -> Value:
         with inside(self.trace, side.frame):
             return self.trace.read_value(x._value)
 
@@ -254,7 +259,7 @@ class Merge:
     def tensor(self, name: str, a: FakeTensor, b: FakeTensor) -> FakeTensor:
         if a.ask_type() != b.ask_type():
             if (part := merge_bounded(self, name, a, b)) is None:
-                raise Disagree from self.refusal(name, a, b)
+                raise MergeConflict from self.refusal(name, a, b)
             return part
         hint = name if name.isidentifier() else a._value.name
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
@@ -263,9 +268,9 @@ class Merge:
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
     def growing(self, name: str, a: Any, b: Any) -> object:
-        """Merge two tensors of which a loop makes one longer (`dy2st.loops.concat_growth.Grown`);
-        None for any other pair. Two of one type with different growth are read whole in their
-        branches."""
+        """Merge two tensors of which a loop makes one longer
+        (`dy2st.loops.concat_growth.ConcatenatedTensor`); None for any other pair. Two of one type
+        with different growth are read whole in their branches."""
         made = None
         if hasattr(a, "merged"):
             made = a.merged(b, lambda x, y: self.tensor(name, x, y))
@@ -312,7 +317,7 @@ class Merge:
         known, missing = (b, self.yes) if a is UNDEF else (a, self.no)
         return self.tree(name, known, missing)
 
-    def tree(self, name: str, x: object, missing: Branch) -> object:
+    def tree(self, name: str, x: object, missing: BranchTrace) -> object:
         if isinstance(x, Tensor):
             out = self.half(name, x, missing)
             self.guard(name, out._value, self.certainty(lift(self.trace, x)), missing)
@@ -331,11 +336,11 @@ class Merge:
         self.trace.undefined.names[name] = self.trace.where()
         return UNDEF
 
-    def there(self, missing: Branch) -> Frame:
+    def there(self, missing: BranchTrace) -> Frame:
         """The frame of the branch that is not `missing`."""
         return (self.no if missing is self.yes else self.yes).frame
 
-    def halves(self, name: str, x: object, missing: Branch) -> object:
+    def halves(self, name: str, x: object, missing: BranchTrace) -> object:
         """Like `half`, also in containers that the branch has made."""
         if isinstance(x, Tensor):
             return self.half(name, x, missing)
@@ -347,7 +352,7 @@ class Merge:
             self.merged[key] = (x, missing, rebuilt(self.trace, x, parts))
         return self.merged[key][2]
 
-    def half(self, name: str, x: FakeTensor, missing: Branch) -> FakeTensor:
+    def half(self, name: str, x: FakeTensor, missing: BranchTrace) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
         if hasattr(x, "merged"):
             if generated(name) and x.outlives(self.there(missing)):
@@ -363,13 +368,13 @@ class Merge:
         outer = self.out(t, hint, pair[id(self.yes)], pair[id(self.no)])
         return self.trace.fake(outer, x.stop_gradient)
 
-    def half_number(self, x: object, missing: Branch) -> RuntimeScalar:
+    def half_number(self, x: object, missing: BranchTrace) -> RuntimeScalar:
         """A number of one branch, zero if the other one ran."""
         kind = kind_of(x)
         assert kind is not None
         return self.number(*((x, kind(0)) if missing is self.no else (kind(0), x)))
 
-    def guard(self, name: str, value: Value, sure: object, missing: Branch) -> None:
+    def guard(self, name: str, value: Value, sure: object, missing: BranchTrace) -> None:
         """Check each read of a half; generated variables have flags of their own. `sure`: the
         certainty in the branch that sets it."""
         if not generated(name):
@@ -405,7 +410,7 @@ class Merge:
             return out
         error, partial = self.stop(*absence(place, a, b)), self.trace.objects.partial
         private = isinstance(place.obj, dict) and not self.trace.outside_of_trace(place.obj)
-        if not isinstance(place, Item) or not private or not partial:
+        if not isinstance(place, ItemLocation) or not private or not partial:
             raise error
         partial[-1].append(place.obj)
         return self.apart(str(place), error, [(a, frozenset())], [(b, frozenset())], [])
@@ -447,14 +452,14 @@ class Merge:
             out.append((target, [self.certain("an element of the list", *q) for q in zip(a, b)]))
         return out
 
-    def contents(self, side: Branch, key: int, target: TraceList) -> list[object]:
+    def contents(self, side: BranchTrace, key: int, target: TraceList) -> list[object]:
         """The elements of a list at the end of a branch."""
         if key in side.changed:
             found = side.changed[key][1]
         else:
             found = [*target.parts(), *side.appends.get(key, (target, []))[1]]
             for q, value in side.stores.values():
-                if q.obj is target and isinstance(q, Item):
+                if q.obj is target and isinstance(q, ItemLocation):
                     found[q.index] = value
         with inside(self.trace, side.frame):
             return one_by_one(self.trace, found)
@@ -481,4 +486,4 @@ class Merge:
             trace.adopt(side.frame, side.written)
 
 
-__all__ = ["Merge"]
+__all__ = ["BranchMerge"]

@@ -17,23 +17,23 @@ from __future__ import annotations
 import functools
 from typing import Any
 
-from dy2st.branches.branch import Branch
+from dy2st.branches.branch import BranchTrace
 from dy2st.state import tree
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers.longer import Longer
+from dy2st.state.containers.list_recurrences import ConditionalElement
+from dy2st.state.containers.rebound_containers import ExtendedList
 from dy2st.state.containers.records import containers_in
-from dy2st.state.containers.taps import ConditionalElement
 from dy2st.state.stacked_run import StackedRun, Unstacked, length_of
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import is_container, parts, rebuilt
 from dy2st.trace.emitter import lift
-from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.item import size_of
 from dy2st.trace.scalar import is_runtime_scalar, kind_of, value_in
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace
-from dy2st.trace.undo import MISSING, Attr, Item, Location
+from dy2st.trace.trace_state import AmbiguousContainer
+from dy2st.trace.undo import MISSING, AttributeLocation, ItemLocation, Location
 from ir.types import I64
 
 
@@ -55,9 +55,9 @@ def half_element(merge: Any, x: object, missing: object) -> object:
     return merge.merged[key][2]
 
 
-def extension(merge: Any, a: Any, b: object) -> Longer | None:
+def extension(merge: Any, a: Any, b: object) -> ExtendedList | None:
     """Merge two extensions of one list, or an extension and the list; None for any other pair."""
-    if not isinstance(a, Longer) or not isinstance(b, Longer) or a.front or b.front:
+    if not isinstance(a, ExtendedList) or not isinstance(b, ExtendedList) or a.front or b.front:
         return None
     base, other = (q if q.stands_in(merge.trace) else q.base for q in (a, b))
     if base is not other or base is None or not base.stands_in(merge.trace):
@@ -145,7 +145,7 @@ def check_appended(merge: Any, x: object, made: object) -> None:
     plain = (q.item if isinstance(q, ConditionalElement) else q for q in items)
     if any(q is x for item in plain for q in containers_in(item)):
         reason = "a container that some iterations put into a list has another name, too"
-        merge.trace.doubt(Doubt(made, (x,), functools.partial(NeedsConcrete, reason)))
+        merge.trace.doubt(AmbiguousContainer(made, (x,), functools.partial(NeedsConcrete, reason)))
 
 
 def same_keys(place: Contents, a: Any, b: Any) -> bool:
@@ -163,7 +163,7 @@ def with_items(place: Contents, contents: Any, items: dict[object, object]) -> o
     return tuple(new.items() if isinstance(place.obj, dict) else new.values())
 
 
-def parts_after(x: object, side: Branch) -> list[object] | None:
+def parts_after(x: object, side: BranchTrace) -> list[object] | None:
     """The elements of a container at the end of a branch, which has been undone; None if the branch
     gives it other keys."""
     if id(x) in side.changed:
@@ -185,9 +185,9 @@ def contents_after(
     """Elements after one store; None for a place that is no element."""
     if isinstance(place, Contents):
         return dict(value if isinstance(place.obj, dict) else enumerate(value))
-    if not isinstance(place, (Item, Attr)) or value is MISSING:
+    if not isinstance(place, (ItemLocation, AttributeLocation)) or value is MISSING:
         return None
-    key = place.index if isinstance(place, Item) else place.name
+    key = place.index if isinstance(place, ItemLocation) else place.name
     if isinstance(place.obj, list) and type(key) is int and key < 0:
         key += len(found)
     return {**found, key: value}
@@ -221,13 +221,13 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
-def left_in(side: Branch, key: tuple[object, ...], place: Location, now: Any) -> object:
+def left_in(side: BranchTrace, key: tuple[object, ...], place: Location, now: Any) -> object:
     """The value of a place at the end of a branch; before it the place holds `now`. The branch may
     have stored items of a container that only the other branch changes as a whole."""
     if key in side.stores or not isinstance(place, Contents):
         return side.stores.get(key, (place, now))[1]
     stored = (q for q in side.stores.values() if q[0].obj is place.obj)
-    return with_items(place, now, {q.index: v for q, v in stored if isinstance(q, Item)})
+    return with_items(place, now, {q.index: v for q, v in stored if isinstance(q, ItemLocation)})
 
 
 __all__ = [

@@ -20,7 +20,7 @@ from ir import Const, Custom, Op, Value
 Backward = Callable[..., object]
 
 
-class Scratch:
+class ScratchObject:
     """An object of one call, on which the traced function may set attributes."""
 
 
@@ -70,7 +70,7 @@ def block(trace: Trace, frame: Frame, what: str) -> Iterator[None]:
     trace.frames.append(frame)
     try:
         yield
-        stored = [q for q in frame.stores.values() if not isinstance(owner(q), Scratch)]
+        stored = [q for q in frame.stores.values() if not isinstance(owner(q), ScratchObject)]
         if stored or frame.appends or frame.changed or frame.written:
             raise refuse(
                 f"{what} changes something outside of it{': ' + str(stored[0]) if stored else ''}.",
@@ -124,4 +124,4 @@ def made_in(frame: Frame) -> set[Value]:
     return {r for op in frame.builder.ops if isinstance(op, Op) for r in op.results}
 
 
-__all__ = ["Scratch", "custom", "floating", "owner"]
+__all__ = ["ScratchObject", "custom", "floating", "owner"]

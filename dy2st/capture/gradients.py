@@ -15,7 +15,7 @@ from dy2st.capture.foreign.refusals import refusal
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, check_single, chosen
-from dy2st.trace.signals import SAVED, NeedsConcrete, Refused, TakesGradients
+from dy2st.trace.signals import SAVED, NeedsConcrete, Refused, RetraceForGradients
 from dy2st.trace.trace import Frame, Trace
 from ir import Carry, Cond, Const, Custom, Op, Scan, Value
 from ir.autodiff.activity import Activity, spread
@@ -49,7 +49,7 @@ def partial_grad(
 ) -> list[Tensor | None]:
     """Compute `paddle.grad`, which has checked its arguments. The graph is retained."""
     if SAVED.get() == "first":
-        raise TakesGradients
+        raise RetraceForGradients
     of, wrt = ([lift(trace, q) for q in many] for many in (outputs, inputs))
     if any(q._value.type.dtype.kind == "c" for q in (*of, *wrt)):
         raise of_complex()

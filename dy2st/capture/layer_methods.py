@@ -13,7 +13,7 @@ from dy2st.state.containers.layers import class_of, originals
 from dy2st.state.guards import HOLDERS
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.trace import current
-from dy2st.trace.undo import Attr
+from dy2st.trace.undo import AttributeLocation
 
 #: layers of Paddle that bring the name of their data format into one form at every call
 BATCH_NORMS = tuple(
@@ -29,7 +29,10 @@ def layer_getattr(original: Callable[..., object]) -> Callable[..., object]:
         trace = current()
         watched = isinstance(found, (Tensor, *HOLDERS)) and not isinstance(found, FakeTensor)
         if trace is not None and watched and id(layer) not in trace.objects.picked:
-            if trace.guards is not None and Attr(layer, name).key not in trace.objects.stored:
+            if (
+                trace.guards is not None
+                and AttributeLocation(layer, name).key not in trace.objects.stored
+            ):
                 trace.guards.attr(layer, name, found)
         return found
 
@@ -77,7 +80,7 @@ def layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
                 if trace.guards is not None:
                     trace.guards.again(q)
         else:
-            trace.store(Attr(layer, name), value)
+            trace.store(AttributeLocation(layer, name), value)
 
     return call
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import paddle
 
-from dy2st.capture.custom import Scratch, custom, floating, owner
+from dy2st.capture.custom import ScratchObject, custom, floating, owner
 from dy2st.state.ownership import refuse
 from dy2st.trace.emitter import Emitter, grad_enabled, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -20,7 +20,7 @@ from dy2st.trace.trace import Trace, current
 from ir.uses import walk
 
 
-class PyLayerContext(Scratch):
+class PyLayerContext(ScratchObject):
     """The `ctx` of a PyLayer that is traced."""
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ def replaced(x: object, new: dict[int, Tensor]) -> Any:
 
 
 # ---------------------------------------------------------------- hooks
-class Removable:
+class HookHandle:
     """The handle that `register_hook` returns; hooks cannot be removed."""
 
     def remove(self) -> None:
@@ -119,7 +119,7 @@ class Removable:
         )
 
 
-def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Removable:
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
     """`x.register_hook(f)`: `f` sees the gradient of `x`, and may replace it."""
     trace = current()
     assert trace is not None
@@ -136,7 +136,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Remo
     old = fake._value
     trace.undo_log.note(lambda: fake.__dict__.__setitem__("_value", old))
     fake.__dict__["_value"] = made._value
-    return Removable()
+    return HookHandle()
 
 
 def check_unread(trace: Trace, fake: FakeTensor) -> None:

@@ -10,7 +10,7 @@ import paddle
 
 from dy2st.capture import foreign
 from dy2st.state.arrays import is_array, tensor_of
-from dy2st.state.stacked_run import Known, StackedRun
+from dy2st.state.stacked_run import KnownValue, StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import Emitter, small
 from dy2st.trace.fake_tensor import Tensor, dtype_from, type_of
@@ -108,7 +108,7 @@ def _of_filled(e: Emitter, data: Any, dtype: object) -> Any:
     trees = [q.tree if isinstance(q, StackedRun) else q for q in parts]
     runs = [t for t, q in zip(trees, parts) if isinstance(q, StackedRun)]
     numbers = {getattr(t, "number", kind_of(t) is not None) for t in trees}
-    if any(isinstance(t, (tuple, Known)) for t in runs) or len(numbers) > 1:
+    if any(isinstance(t, (tuple, KnownValue)) for t in runs) or len(numbers) > 1:
         return None
     rows = [q.stacked(e.trace, 0) if isinstance(q, StackedRun) else None for q in parts]
     kind = dtype_of(np.result_type(*(

@@ -14,9 +14,9 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.base import core
 
-from dy2st.compiled.engine import Pass, current, listen
-from dy2st.compiled.kernels import Placement, empty, run_with
-from dy2st.compiled.training import Training
+from dy2st.compiled.autograd_engine import BackwardPass, current, listen
+from dy2st.compiled.foreign_kernels import Placement, empty, run_with
+from dy2st.compiled.training import TrainingPrograms
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
 from ir import Dy2stError
 from ir.autodiff import NotDifferentiable
@@ -31,7 +31,7 @@ loop of an unknown length"
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
 
 
-class Node:
+class CallNode:
     """One call that has run. It lives as long as its results do.
 
     kept: what the backward program reads, None when that has been given back. Tensors that the user
@@ -46,7 +46,7 @@ class Node:
 
     def __init__(
         self,
-        training: Training,
+        training: TrainingPrograms,
         inputs: Sequence[Tensor],
         sizes: Mapping[str, int],
         where: Placement,
@@ -88,7 +88,9 @@ class Node:
         return made
 
     # ------------------------------------------------------------ backwards
-    def run(self, asked: Pass, gradients: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    def run(
+        self, asked: BackwardPass, gradients: Sequence[Tensor | None]
+    ) -> Sequence[Tensor | None]:
         """The gradients of the asked inputs, of those of the results that have arrived."""
         kept, training, where = self.kept, self.training, self.where
         if kept is None:
@@ -166,10 +168,10 @@ def anchor() -> Tensor:
     return made
 
 
-class _Call(PyLayer):
+class _CallFunction(PyLayer):
     @staticmethod
     def forward(
-        ctx: paddle.autograd.PyLayerContext, node: Node, inputs: Sequence[Tensor]
+        ctx: paddle.autograd.PyLayerContext, node: CallNode, inputs: Sequence[Tensor]
     ) -> tuple[Tensor, ...]:
         ctx.node, node.context = node, ctx
         ctx.materialize_grads = False
@@ -189,7 +191,7 @@ class _Call(PyLayer):
             raise
 
 
-_apply = _Call.apply
+_apply = _CallFunction.apply
 
 
 def same_memory(tensor: Tensor) -> Tensor:
@@ -200,7 +202,7 @@ def same_memory(tensor: Tensor) -> Tensor:
 
 
 def recorded(
-    training: Training,
+    training: TrainingPrograms,
     inputs: Sequence[Tensor],
     outputs: list[Tensor],
     sizes: Mapping[str, int],
@@ -210,7 +212,7 @@ def recorded(
 
     Inputs that it has written become such results themselves.
     """
-    node, of = Node(training, inputs, sizes, where), training.of
+    node, of = CallNode(training, inputs, sizes, where), training.of
     asked = [inputs[k] for k in training.wrt]
     if not training.attached:
         for k, made in zip(of, node.results(asked, [outputs[k] for k in of])):
@@ -228,7 +230,9 @@ def recorded(
     return outputs
 
 
-def called(training: Training, inputs: Sequence[Tensor], sizes: Mapping[str, int]) -> list[Tensor]:
+def called(
+    training: TrainingPrograms, inputs: Sequence[Tensor], sizes: Mapping[str, int]
+) -> list[Tensor]:
     """The results of the forward program, with a node."""
     run = training.run
     with paddle.enable_grad():
@@ -262,4 +266,4 @@ def leave_without(tensors: Sequence[Tensor]) -> None:
         core.eager._add_backward_final_hook(at_the_end)
 
 
-__all__ = ["Node", "recorded"]
+__all__ = ["CallNode", "recorded"]

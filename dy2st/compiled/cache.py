@@ -15,16 +15,23 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from dy2st.compiled.arguments import argument_names
-from dy2st.compiled.endings import EARLY, Again, Path, Rerun, Unrolled, as_raised
 from dy2st.compiled.entry import MISS, Entry
+from dy2st.compiled.error_exits import (
+    EARLY,
+    ErrorPath,
+    RerunEagerly,
+    RetraceInputs,
+    UnrolledError,
+    as_raised,
+)
 from dy2st.compiled.errors import users_error
-from dy2st.compiled.kernels import CPU, Device
-from dy2st.compiled.reasons import (
-    Case,
-    Change,
+from dy2st.compiled.foreign_kernels import CPU, Device
+from dy2st.compiled.recompilation import (
     Explanation,
-    Reason,
+    GuardChange,
+    RecompileReason,
     RecompileWarning,
+    Specialization,
     nearest,
     remedies,
     tensor_text,
@@ -46,7 +53,7 @@ MOST_PROGRAMS = 64
 SILENT = threading.RLock()
 
 
-def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
+def changes_of(entry: Entry, leaves: Sequence[object]) -> list[GuardChange]:
     """Return the reasons for which an entry rejects a call: changed values that its trace has read,
     or tensors that it looks up."""
     found = entry.checks.changes(leaves)
@@ -55,7 +62,7 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[Change]:
         before = f"{q.type.dtype.numpy.name}{list(q.type.shape)}"
         after = tensor_text(now) if isinstance(now, Tensor) else before
         if after != before:
-            found.append(Change(q.name, before, after))
+            found.append(GuardChange(q.name, before, after))
     return found
 
 
@@ -99,7 +106,7 @@ class Cache:
         self.options = checkpoint, tuple(donate), device
         self.entries: dict[object, tuple[Entry, ...]] = {}
         self.numbers = DynamicNumbers()
-        self.reasons: dict[Entry, Reason] = {}
+        self.reasons: dict[Entry, RecompileReason] = {}
         self.clock: Callable[[], int] = itertools.count(1).__next__
         self.made, self.warned = 0, False
         self.lock = threading.RLock()
@@ -142,11 +149,11 @@ class Cache:
         error = error if entry is None else users_error(error, entry.errors, site)
         if not site or entry is not None and entry.executable.donated:
             return error
-        again = Again() if entry is None or entry.again is None else entry.again
+        again = RetraceInputs() if entry is None or entry.again is None else entry.again
         path = () if entry is None else again.paths[site - 1]
         if path is None:
             return error
-        if isinstance(path, Rerun):
+        if isinstance(path, RerunEagerly):
             with silent() if path.quiet else contextlib.nullcontext():
                 return self.rerun(signature, error)
         made: Entry | None = None
@@ -159,7 +166,7 @@ class Cache:
         except Exception as other:
             if is_internal(other):
                 return other
-            if isinstance(path, Unrolled) and made is not None:
+            if isinstance(path, UnrolledError) and made is not None:
                 return self.ended(made, signature, other)
             known = entry is not None or isinstance(other, SourceError)
             return error if known and not any(map(is_lazy, vars(error).values())) else other
@@ -174,13 +181,17 @@ class Cache:
         return error
 
     def endings(
-        self, entry: Entry | None, signature: Signature, again: Again, path: Path | Unrolled
+        self,
+        entry: Entry | None,
+        signature: Signature,
+        again: RetraceInputs,
+        path: ErrorPath | UnrolledError,
     ) -> Iterator[Entry]:
         """Programs that run a call up to its error and return that error. For an error in loops
         they are programs with these loops unrolled, and raise it."""
         known = entry.ends if entry is not None else []
         yield from [one for p, one in known if p == path]
-        loops = path.loops if isinstance(path, Unrolled) else ()
+        loops = path.loops if isinstance(path, UnrolledError) else ()
         unrolled = {**(again.unrolled or {}), **dict.fromkeys(loops, "an error is raised in it")}
         with TRANSLATING, self.lock:
             made = translate(
@@ -265,15 +276,15 @@ class Cache:
         del self.reasons[oldest]
 
     # ------------------------------------------------------------ reasons
-    def reason(self, signature: Signature) -> Reason:
+    def reason(self, signature: Signature) -> RecompileReason:
         """Return the reason why no entry so far serves a call."""
-        case = Case.of(signature, argument_names(self.function, signature))
+        case = Specialization.of(signature, argument_names(self.function, signature))
 
-        def reads(entry: Entry) -> Callable[[], list[Change]]:
+        def reads(entry: Entry) -> Callable[[], list[GuardChange]]:
             return lambda: changes_of(entry, signature.leaves)
 
         made = [(self.reasons[q].case, reads(q)) for q in reversed(self.reasons)]
-        return Reason(self.made + 1, case, tuple(nearest(case, made)))
+        return RecompileReason(self.made + 1, case, tuple(nearest(case, made)))
 
     def explanation(self) -> Explanation:
         reasons = tuple(self.reasons.values())

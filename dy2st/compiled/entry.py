@@ -15,10 +15,9 @@ import paddle
 
 from dy2st.compiled import arguments
 from dy2st.compiled.autograd import recorded
-from dy2st.compiled.endings import Again, Path, Unrolled, rewinding
+from dy2st.compiled.error_exits import ErrorPath, RetraceInputs, UnrolledError, rewinding
 from dy2st.compiled.errors import UsersErrors
-from dy2st.compiled.host_inputs import HostCalls, Watch
-from dy2st.compiled.kernels import (
+from dy2st.compiled.foreign_kernels import (
     CPU,
     HOST,
     Device,
@@ -31,17 +30,18 @@ from dy2st.compiled.kernels import (
     shape_text,
     tuple_text,
 )
-from dy2st.compiled.reasons import Checks
+from dy2st.compiled.host_inputs import HoistedCalls, StateWatch
+from dy2st.compiled.recompilation import GuardChecks
 from dy2st.compiled.report import Report
-from dy2st.compiled.training import Training, without_gradient
-from dy2st.results.leaves import Filled, Out, OutputPlan
+from dy2st.compiled.training import TrainingPrograms, without_gradient
+from dy2st.results.leaves import CallValues, OutputPlan, TensorOutput
 from dy2st.results.rebuild import give_back
 from dy2st.state.guards import Guards
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor
 from dy2st.trace.trace import TracedInput
-from dy2st.trace.undo import Attr, Location, Within, lookup
+from dy2st.trace.undo import AttributeLocation, Location, LookedUpLocation, lookup
 from executor.capacity import GrowingExecutable
 from executor.executable import output_bounds
 from ir import Program, Size, Slot, Value
@@ -69,11 +69,11 @@ class Translation:
     plan: OutputPlan
     guards: Guards
     report: Report
-    training: Training | str = ""
+    training: TrainingPrograms | str = ""
     loud: frozenset[Value] = frozenset()
-    calls: HostCalls | None = None
+    calls: HoistedCalls | None = None
     errors: UsersErrors = field(default_factory=dict)
-    again: Again | None = None
+    again: RetraceInputs | None = None
     early: Container[int] = ()
     device: Device = CPU
 
@@ -109,13 +109,13 @@ class Entry:
         self.alive = arguments.kept_alive(signature.leaves)
         self.training, self.again, self.used = made.training, made.again, 0
         self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
-        self.numbers, self.checks = made.guards.numbers, Checks.of(made.guards)
+        self.numbers, self.checks = made.guards.numbers, GuardChecks.of(made.guards)
         terms, written = made.guards.terms, made.written
-        self.watch = Watch.of(self.checks, terms, self.input, self.traced, written, made.early)
+        self.watch = StateWatch.of(self.checks, terms, self.input, self.traced, written, made.early)
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
         made.guards.single_out()
-        self.ends: list[tuple[Path | Unrolled, Entry]] = []
-        call = rewinding(_Writer(self, made).compile(), self.again)
+        self.ends: list[tuple[ErrorPath | UnrolledError, Entry]] = []
+        call = rewinding(_CallWriter(self, made).compile(), self.again)
         self.call: Callable[..., Any] = arguments.passing(call, made.guards.records)
         made.guards.finish()
         for q, o in zip(self.traced, own):
@@ -179,15 +179,15 @@ class Entry:
         self, leaves: Sequence[object], outputs: list[object], tensors: Sequence[object], sizes: Any
     ) -> object:
         """The result of a call that is more than one new tensor."""
-        if not isinstance(self.training, Training):
+        if not isinstance(self.training, TrainingPrograms):
             outputs = without_gradient(outputs, self.plan.flags, tensors, self.training)
         names = dict(zip((*self.executable.program.sizes, *self.executable.counts), sizes))
         given = getattr(leaves, "containers", list)
         inputs = lambda k: self.input(k, leaves)  # noqa: E731
-        return give_back(self.plan, Filled(inputs, outputs, names, given))
+        return give_back(self.plan, CallValues(inputs, outputs, names, given))
 
 
-class _Writer:
+class _CallWriter:
     """Writes the Python of one entry's call."""
 
     def __init__(self, entry: Entry, made: Translation) -> None:
@@ -213,7 +213,7 @@ class _Writer:
             _TRAINING=made.training,
             _VERIFIED=entry.verified,
         )
-        if isinstance(made.training, Training):
+        if isinstance(made.training, TrainingPrograms):
             self.names["_ARRAY"] = arguments.copied_tensor
         pairs = zip(self.program.inputs, made.bound)
         self.given = [(i, q) for i, q in pairs if q.drawn is None]
@@ -221,7 +221,7 @@ class _Writer:
         self.lines: list[str] = []
         self.counts: tuple[str, ...] = made.executable.counts
         self.bounds = output_bounds(self.program)
-        self.training = made.training if isinstance(made.training, Training) else None
+        self.training = made.training if isinstance(made.training, TrainingPrograms) else None
         of = self.training.of if self.training else ()
         self.trained = {k: n for n, k in enumerate(of)}
 
@@ -303,7 +303,7 @@ class _Writer:
         if begin:
             self.line(f"{begin}(_L, False)")
 
-    def calls_in_front(self, calls: HostCalls, tensors: Sequence[str]) -> None:
+    def calls_in_front(self, calls: HoistedCalls, tensors: Sequence[str]) -> None:
         sizes = "".join(f"{n!r}: {n}, " for n in self.program.sizes)
         self.line(f"_drawn = {self.constant(calls.make)}({{{sizes}}})")
         for t, q in zip(tensors, self.made.bound[len(self.given) :]):
@@ -356,9 +356,9 @@ class _Writer:
             return f"_L[{arg}]"
         if not isinstance(q.place, Location):
             return self.constant(q.tensor)
-        if isinstance(q.place, Within):
+        if isinstance(q.place, LookedUpLocation):
             found = q.place.expression
-        elif isinstance(q.place, Attr):
+        elif isinstance(q.place, AttributeLocation):
             found = lookup(q.place.obj, q.place.name, self.constant)
         else:
             found = f"{self.constant(q.place)}.get()"
@@ -473,7 +473,7 @@ class _Writer:
             self.line(f"{tuple_text(outputs)} = _RECORDED(_TRAINING, {given})")
             outputs = outputs[: self.training.results]
         only = None if plan.stores or plan.moved else plan.result
-        if isinstance(only, Out) and (self.trained or not self.entry.trainable):
+        if isinstance(only, TensorOutput) and (self.trained or not self.entry.trainable):
             self.line(f"return _o{only.index}")
             return
         self.line(

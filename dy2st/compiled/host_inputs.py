@@ -22,8 +22,8 @@ import numpy as np
 import paddle
 
 from dy2st.capture.foreign.host import Callee, rebuilt, sizes_in
-from dy2st.compiled.reasons import Checks
-from dy2st.state.containers.terms import Terms
+from dy2st.compiled.recompilation import GuardChecks
+from dy2st.state.containers.guard_expressions import GuardExpressions
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.frames import TracedInput
 from dy2st.trace.trace import Trace
@@ -40,7 +40,7 @@ Sizes = Mapping[str, int]
 
 # ---------------------------------------------------------------- calls before the program
 @dataclass(frozen=True, eq=False)
-class Call:
+class HoistedCall:
     """One call; `index` is its number."""
 
     index: int
@@ -49,32 +49,32 @@ class Call:
 
 
 @dataclass(frozen=True, eq=False)
-class Repeat:
+class HoistedLoop:
     """The calls of a loop's body, `trip` times."""
 
     trip: Dim
-    steps: tuple[Call | Repeat, ...]
+    steps: tuple[HoistedCall | HoistedLoop, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class HostCalls:
+class HoistedCalls:
     """The calls that are made in front of a program, in order. `make(sizes)` makes them and gives
     the results of each one: a Python number, or an array whose first dims are the trips of the
     loops around the call; None for calls without results."""
 
-    steps: tuple[Call | Repeat, ...]
-    calls: tuple[Call, ...]
+    steps: tuple[HoistedCall | HoistedLoop, ...]
+    calls: tuple[HoistedCall, ...]
     types: tuple[Type | None, ...]
     make: Callable[[Sizes], Sequence[Any]] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "make", Writer(self).compile())
+        object.__setattr__(self, "make", HoistedCallWriter(self).compile())
 
 
-class Writer:
+class HoistedCallWriter:
     """Writes the Python that makes the calls."""
 
-    def __init__(self, calls: HostCalls) -> None:
+    def __init__(self, calls: HoistedCalls) -> None:
         self.calls = calls
         self.names: dict[str, Any] = {"arguments": rebuilt, "length": evaluate_dim}
         self.lines: list[str] = []
@@ -89,7 +89,7 @@ class Writer:
         made: Callable[[Sizes], Sequence[object]] = self.names["make"]
         return acts_for_user(made)
 
-    def prepare(self, call: Call) -> None:
+    def prepare(self, call: HoistedCall) -> None:
         """The arguments of all calls, and a list for the results."""
         k = call.index
         self.names.update({f"f{k}": call.callee.function, f"l{k}": call.literal})
@@ -98,9 +98,9 @@ class Writer:
             self.lines.append(f"    p{k}, n{k} = arguments(l{k}, (), sizes)")
         self.lines.append(f"    r{k} = []")
 
-    def steps(self, steps: Sequence[Call | Repeat], depth: int) -> None:
+    def steps(self, steps: Sequence[HoistedCall | HoistedLoop], depth: int) -> None:
         for q in steps:
-            if isinstance(q, Repeat):
+            if isinstance(q, HoistedLoop):
                 name = f"trip{len(self.names)}"
                 self.names[name] = q.trip
                 pad = "    " * depth
@@ -110,7 +110,7 @@ class Writer:
                 given = f"*p{q.index}, **n{q.index}" if any(q.literal) else ""
                 self.lines.append("    " * depth + f"r{q.index}.append(f{q.index}({given}))")
 
-    def result(self, call: Call) -> str:
+    def result(self, call: HoistedCall) -> str:
         k, whole = call.index, self.calls.types[call.index]
         if whole is None:
             return "None, "
@@ -122,7 +122,7 @@ class Writer:
 
 
 # ---------------------------------------------------------------- what calls must not change
-class Watch:
+class StateWatch:
     """The Python state that a program has read for the time after its host calls, and the tensors:
     after each host call they must be what they were when the program was called. What no host call
     comes to is not looked at.
@@ -132,7 +132,7 @@ class Watch:
     """
 
     def __init__(
-        self, checks: Checks, inputs: Sequence[tuple[str, Callable[[object], object], bool]]
+        self, checks: GuardChecks, inputs: Sequence[tuple[str, Callable[[object], object], bool]]
     ) -> None:
         self.checks, self.inputs = checks, inputs
         tests = " and ".join(checks.terms.values()) or "True"
@@ -141,13 +141,13 @@ class Watch:
 
     @staticmethod
     def of(
-        checks: Checks,
-        terms: Terms,
+        checks: GuardChecks,
+        terms: GuardExpressions,
         find: Callable[[int, Any], object],
         traced: Sequence[TracedInput],
         written: Container[Value],
         early: Container[int],
-    ) -> Watch | None:
+    ) -> StateWatch | None:
         """`find(k, leaves)` is input k of a call; `written` are those that the program writes,
         `early`, by `id`, those that it has read before its host calls."""
         if not terms.called:
@@ -163,7 +163,7 @@ class Watch:
                 exact = exact and id(q) not in early
                 inputs.append((q.name, partial(find, k), exact))
         late = {k: test for k, test in terms.items() if is_late(terms, k) or ":=" in test}
-        watch = Watch(replace(checks, terms=late), inputs)
+        watch = StateWatch(replace(checks, terms=late), inputs)
         terms.after = watch.after
         return watch
 
@@ -208,13 +208,13 @@ class Watch:
             return False
 
 
-def is_late(terms: Terms, key: tuple[object, ...]) -> bool:
+def is_late(terms: GuardExpressions, key: tuple[object, ...]) -> bool:
     """Whether a host call may change what the function reads after it. Variables are checked when
     a function begins that reads them."""
     return (key in terms.late or key[0] in ("global", "cell")) and terms.may_change(key)
 
 
-def is_open(terms: Terms, q: TracedInput) -> bool:
+def is_open(terms: GuardExpressions, q: TracedInput) -> bool:
     """Like `is_late`, for an input."""
     if q.number is not None:
         return is_late(terms, q.number[0])
@@ -251,12 +251,12 @@ def state_of(x: object, exact: bool, front: bool) -> object:
 
 
 # ---------------------------------------------------------------- from ops to inputs
-def lifted(trace: Trace, program: Program) -> tuple[Program, HostCalls | None]:
+def lifted(trace: Trace, program: Program) -> tuple[Program, HoistedCalls | None]:
     """The program with inputs for the host calls that can be made in front of it."""
     chosen = choose(program)
     if not chosen:
         return program, None
-    lifter = Lifter(chosen)
+    lifter = HostCallHoister(chosen)
     ops, steps, taken = lifter.block(program.ops)
     inputs = []
     for index, value in sorted(taken, key=lambda q: q[0]):
@@ -265,23 +265,25 @@ def lifted(trace: Trace, program: Program) -> tuple[Program, HostCalls | None]:
         one = paddle.zeros([1])
         trace.inputs.by_id[id(one)] = TracedInput(one, one, value, "host", name, drawn=index)
     types = {index: value.type for index, value in taken}
-    calls = HostCalls(steps, tuple(lifter.calls), tuple(map(types.get, range(len(lifter.calls)))))
+    calls = HoistedCalls(
+        steps, tuple(lifter.calls), tuple(map(types.get, range(len(lifter.calls))))
+    )
     return replace(program, ops=ops, inputs=(*program.inputs, *inputs)), calls
 
 
 @dataclass
-class Lifter:
+class HostCallHoister:
     """Moves the ops of `chosen` out of the program."""
 
     chosen: set[Op]
-    calls: list[Call] = field(default_factory=list)
+    calls: list[HoistedCall] = field(default_factory=list)
 
     def block(
         self, nodes: Sequence[Node]
-    ) -> tuple[tuple[Node, ...], tuple[Call | Repeat, ...], list[tuple[int, Value]]]:
+    ) -> tuple[tuple[Node, ...], tuple[HoistedCall | HoistedLoop, ...], list[tuple[int, Value]]]:
         """The block without the calls, the calls, and the values that it takes from around it."""
         out: list[Node] = []
-        steps: list[Call | Repeat] = []
+        steps: list[HoistedCall | HoistedLoop] = []
         pending: list[tuple[int, Value]] = []
         for node in nodes:
             if isinstance(node, Scan) and self.chosen.intersection(walk(node.body)):
@@ -290,7 +292,7 @@ class Lifter:
                 out.append(node)
                 continue
             callee, literal = node.attrs["args"]
-            call = Call(len(self.calls), callee, literal)
+            call = HoistedCall(len(self.calls), callee, literal)
             self.calls.append(call)
             steps.append(call)
             if node.results:
@@ -299,9 +301,11 @@ class Lifter:
                 out.append(Op("assign", (value,), node.results, {}, node.loc))
         return tuple(out), tuple(steps), pending
 
-    def loop(self, s: Scan, steps: list[Call | Repeat], pending: list[tuple[int, Value]]) -> Scan:
+    def loop(
+        self, s: Scan, steps: list[HoistedCall | HoistedLoop], pending: list[tuple[int, Value]]
+    ) -> Scan:
         body, inside, taken = self.block(s.body)
-        steps.append(Repeat(s.trip, inside))
+        steps.append(HoistedLoop(s.trip, inside))
         ports = []
         for index, inner in taken:
             outer = Value(inner.type.with_shape((s.trip, *inner.type.shape)), inner.name)
@@ -374,4 +378,4 @@ def conflict(a: Op, b: Op) -> bool:
     return mine is None or callee(b).owner is None or mine is callee(b).owner
 
 
-__all__ = ["HostCalls", "Watch", "lifted", "read_early"]
+__all__ = ["HoistedCalls", "StateWatch", "lifted", "read_early"]

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from dy2st.compiled.training import Training
+from dy2st.compiled.training import TrainingPrograms
 from dy2st.results.leaves import OutputPlan, inputs
 from dy2st.trace.trace import TracedInput
 from executor.launches import Copy
@@ -159,7 +159,7 @@ def finished_chains(
     values = [q.value if q.share is None else q.share.base.value for q in traced]
     returned = {values[k] for k in inputs((plan.result, plan.stores))}
     kept: dict[Value, Residual] = {}
-    if isinstance(training, Training):
+    if isinstance(training, TrainingPrograms):
         forward = training.gradient.forward
         for r in training.gradient.residuals:
             at = r.index if r.source == "slot" else r.copy_of

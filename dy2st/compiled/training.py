@@ -19,9 +19,8 @@ import paddle
 from paddle.autograd import PyLayer
 from paddle.base import core
 
-from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.engine import layout, raises
-from dy2st.compiled.kernels import (
+from dy2st.compiled.autograd_engine import layout, raises
+from dy2st.compiled.foreign_kernels import (
     CPU,
     HOST,
     Compiled,
@@ -35,6 +34,7 @@ from dy2st.compiled.kernels import (
     shape_text,
     tuple_text,
 )
+from dy2st.compiled.garbage_collection import collector_waits
 from dy2st.results.leaves import OutputPlan
 from dy2st.state.signature import grad_enabled
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, Tensor
@@ -43,7 +43,7 @@ from dy2st.trace.trace import Trace, TracedInput
 from ir import Dy2stError, Loc, Program, Slot, Value
 from ir.autodiff import Gradient, NotDifferentiable, differentiate
 from ir.autodiff.activity import Activity
-from ir.autodiff.checkpoint import Checkpoint, PerLoop, keeps_all
+from ir.autodiff.checkpoint import Checkpoint, PerLoopPolicy, keeps_all
 from ir.autodiff.partial_backward import inputs_read, unreached, with_arrived
 from ir.autodiff.pullback import with_gradients
 from ir.passes import run as run_passes
@@ -58,7 +58,7 @@ PAGES, MOST_HELD = 1 << 16, 1 << 25
 
 
 @dataclass(frozen=True)
-class Backward:
+class BackwardProgram:
     """The backward program for some gradients: the numbers of the residuals that it `read`s, those
     of `wrt` that none of the gradients reaches, and the Python that takes the gradients of the
     results, the residuals, the sizes and the place, and gives those of the inputs `wrt`."""
@@ -94,7 +94,7 @@ class BufferPool:
 
 
 @dataclass(eq=False)
-class Training:
+class TrainingPrograms:
     """The programs of a call that can be run backwards.
 
     of: for each output with a gradient, its number among the outputs of `forward`; wrt: the inputs
@@ -114,9 +114,9 @@ class Training:
     complex: frozenset[int] = frozenset()
     program: Program | None = None
     _lock: Any = field(default_factory=threading.Lock)
-    _compiled: dict[frozenset[int], Backward] = field(default_factory=dict)
-    _arrived: dict[tuple[bool, ...], Backward] = field(default_factory=dict)
-    _again: dict[tuple[tuple[int, ...], ...], Training] = field(default_factory=dict)
+    _compiled: dict[frozenset[int], BackwardProgram] = field(default_factory=dict)
+    _arrived: dict[tuple[bool, ...], BackwardProgram] = field(default_factory=dict)
+    _again: dict[tuple[tuple[int, ...], ...], TrainingPrograms] = field(default_factory=dict)
 
     def finished(self, program: Program) -> Program:
         """One of the two programs, ready to be compiled."""
@@ -127,7 +127,7 @@ class Training:
     def forward(self) -> Program:
         return self.finished(self.gradient.forward)
 
-    def compiled(self, arrived: Iterable[int]) -> Backward:
+    def compiled(self, arrived: Iterable[int]) -> BackwardProgram:
         """For the gradients that are there."""
         given, key = len(self.of), frozenset(arrived)
         if key in self._compiled:
@@ -138,20 +138,20 @@ class Training:
                     self._compiled[key] = self._backward(given, key)
             return self._compiled[key]
 
-    def _backward(self, given: int, arrived: frozenset[int]) -> Backward:
+    def _backward(self, given: int, arrived: frozenset[int]) -> BackwardProgram:
         backward = self.gradient.backward
         program = with_arrived(backward, given, arrived)
         read = frozenset(k - given for k in inputs_read(program) if k >= given)
         run = self.device.compiled(self.finished(program))
         call = self._call(run, arrived)
-        return Backward(run, read, unreached(backward, given, arrived), call)
+        return BackwardProgram(run, read, unreached(backward, given, arrived), call)
 
     @functools.cached_property
     def run(self) -> Any:
         """The compiled forward program."""
         return self.device.compiled(self.forward)
 
-    def again(self, arrived: tuple[int, ...], asking: tuple[int, ...]) -> Training:
+    def again(self, arrived: tuple[int, ...], asking: tuple[int, ...]) -> TrainingPrograms:
         """The programs of a call that computes the gradients of `wrt` and can be run backwards. It
         takes the inputs of this one, and the gradients that have arrived; those of `asking` get a
         gradient themselves. Raises NotDifferentiable."""
@@ -161,7 +161,9 @@ class Training:
                     self._again[arrived, asking] = self._differentiated(arrived, asking)
             return self._again[arrived, asking]
 
-    def _differentiated(self, arrived: tuple[int, ...], asking: tuple[int, ...]) -> Training:
+    def _differentiated(
+        self, arrived: tuple[int, ...], asking: tuple[int, ...]
+    ) -> TrainingPrograms:
         assert self.program is not None
         of, wrt = [self.of[k] for k in arrived], [self.program.inputs[k].value for k in self.wrt]
         program = with_gradients(self.program, of, wrt)
@@ -169,7 +171,7 @@ class Training:
         asked = (*self.wrt, *(first + arrived.index(k) for k in asking))
         every = tuple(range(len(program.outputs)))
         gradient = differentiate(program, every, asked, self.checkpoint, slots=False)
-        return Training(
+        return TrainingPrograms(
             gradient, every, asked, (), len(every), self.checkpoint, device=self.device,
             program=program,
         )  # fmt: skip
@@ -210,7 +212,7 @@ class Training:
         count = product(type.shape)
         return k >= self.results and (not isinstance(count, int) or spares(count * type.dtype.size))
 
-    def arrived(self, gradients: Sequence[Tensor | None]) -> Backward:
+    def arrived(self, gradients: Sequence[Tensor | None]) -> BackwardProgram:
         """For these gradients of the results; those that are missing count as zero."""
         key = tuple([g is not None for g in gradients])
         found = self._arrived.get(key)
@@ -264,7 +266,7 @@ def prepare(
     checkpoint: Checkpoint,
     quiet: Collection[Value] = (),
     device: Device = CPU,
-) -> Training | str:
+) -> TrainingPrograms | str:
     """The two programs; or why there is no backward program, empty if nothing asks for one.
 
     quiet: inputs that Paddle's calls write without moving the version. What is kept of them for
@@ -294,7 +296,7 @@ def prepare(
     try:
         slots = [k for k, i in enumerate(program.inputs) if i.value not in quiet]
         if trace.checkpoints:
-            checkpoint = PerLoop(checkpoint, dict(trace.checkpoints))  # type: ignore[arg-type]
+            checkpoint = PerLoopPolicy(checkpoint, dict(trace.checkpoints))  # type: ignore[arg-type]
         gradient = differentiate(extended, of, wrt, checkpoint, slots=slots)
         layout()
     except NotDifferentiable as e:
@@ -304,7 +306,7 @@ def prepare(
         return str(e)
     pairs = tuple(zip(written, range(results, len(extended.outputs))))
     complex = frozenset(n for n, k in enumerate(wrt) if bound[k].pairs)
-    return Training(
+    return TrainingPrograms(
         gradient, tuple(of), tuple(wrt), pairs, results, checkpoint, device=device, complex=complex,
         program=program if is_pure(program) and not any(q.pairs for q in bound) else None,
     )  # fmt: skip

@@ -12,11 +12,11 @@ import numpy as np
 import paddle
 
 from dy2st.branches.cond import choose
-from dy2st.branches.endings import final_paths
+from dy2st.branches.error_exits import final_paths
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
 from dy2st.capture.foreign.refusals import no_element_type
-from dy2st.compiled import engine, host_inputs
+from dy2st.compiled import autograd_engine, host_inputs
 from dy2st.compiled.arguments import (
     add_argument,
     argument_names,
@@ -28,16 +28,16 @@ from dy2st.compiled.arguments import (
     is_computable,
     number_tensor,
 )
-from dy2st.compiled.collector import collector_waits
-from dy2st.compiled.endings import Again, Path, ending, noted
 from dy2st.compiled.entry import Entry, Translation
+from dy2st.compiled.error_exits import ErrorPath, RetraceInputs, ending, noted
 from dy2st.compiled.errors import in_words, stopped, unstable
-from dy2st.compiled.kernels import CPU, Device
+from dy2st.compiled.foreign_kernels import CPU, Device
+from dy2st.compiled.garbage_collection import collector_waits
 from dy2st.compiled.report import copies_of, finished_chains, make_report
-from dy2st.compiled.training import Checkpoint, Training, check_mode, prepare
+from dy2st.compiled.training import Checkpoint, TrainingPrograms, check_mode, prepare
 from dy2st.results.donation import given_up
 from dy2st.results.leaves import OutputPlan
-from dy2st.results.planner import Results
+from dy2st.results.planner import ResultPlanner
 from dy2st.runtime import calls
 from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
@@ -45,20 +45,20 @@ from dy2st.state.container_writes import final_stores, lines_of_stores, stand_in
 from dy2st.state.dynamic_numbers import DynamicNumbers, hold_elements, leaves_of
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
-from dy2st.trace.facts import Hooks
 from dy2st.trace.fake_tensor import NoElementType, Tensor, make_fake
 from dy2st.trace.signals import (
-    AlsoArgument,
-    AlsoRead,
     Captured,
     InternalError,
     NeedsConcrete,
     Refused,
     Retrace,
-    Shares,
-    Unroll,
+    RetraceForAlias,
+    RetraceForRead,
+    RetraceForSharing,
+    RetraceUnrolled,
 )
-from dy2st.trace.trace import Loop, Trace, TracedInput, active
+from dy2st.trace.trace import Trace, TracedInput, TracedLoop, active
+from dy2st.trace.trace_state import Hooks
 from dy2st.trace.user_stack import is_internal, raised_at, user_loc
 from ir import Input, Loc, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
@@ -73,7 +73,7 @@ MOST_RETRACES = 2
 
 
 @dataclasses.dataclass
-class Given:
+class TranslationRequest:
     """The function and call to translate, with the facts that earlier traces have found: inputs
     that are `shared` or not contiguous, loops that may not be rolled, and why it was traced
     `again`. `arrays`: tensors on the memory of arguments that are NumPy arrays, which are
@@ -97,20 +97,22 @@ class Given:
     constants: bool = False
     kept: frozenset[int] = frozenset()
     read: set[int] = dataclasses.field(default_factory=set)
-    path: Path | None = None
+    path: ErrorPath | None = None
     captured_only: bool = False
 
-    def learn(self, stop: Shares | Unroll | AlsoRead | AlsoArgument) -> None:
+    def learn(
+        self, stop: RetraceForSharing | RetraceUnrolled | RetraceForRead | RetraceForAlias
+    ) -> None:
         """Record the fact that ended a trace, for the next one; raises SourceError after too
         many."""
-        if isinstance(stop, Shares):
+        if isinstance(stop, RetraceForSharing):
             why = self.declare(stop)
-        elif isinstance(stop, Unroll):
+        elif isinstance(stop, RetraceUnrolled):
             assert not stop.calls <= self.unrolled.keys(), "an unrolled loop has taken copies"
             self.unrolled.update(dict.fromkeys(stop.calls, stop.reason))
             self.over_layers |= stop.over_layers
             why = f"a loop is unrolled: {stop.reason}"
-        elif isinstance(stop, AlsoRead):
+        elif isinstance(stop, RetraceForRead):
             self.read.add(id(stop.container))
             why = f"a {type(stop.container).__name__} that is appended to is also read"
         else:
@@ -121,7 +123,7 @@ class Given:
             raise too_late([*self.again, why])
         self.again.append(why)
 
-    def declare(self, stop: Shares) -> str:
+    def declare(self, stop: RetraceForSharing) -> str:
         """The next trace declares more inputs: some that the last one did not come to."""
         known = {id(q.tensor) for q in self.shared}
         wanted = shared_inputs.wanted(stop)
@@ -156,7 +158,7 @@ def translate(
     checkpoint: Checkpoint = "none",
     donate: Sequence[str] = (),
     device: Device = CPU,
-    path: Path | None = None,
+    path: ErrorPath | None = None,
     unrolled: Mapping[object, str] | None = None,
 ) -> Entry:
     """Trace, optimise and compile; raises SourceError and leaves nothing changed.
@@ -166,7 +168,9 @@ def translate(
     programs run. `path`: the conditions that lead to the error in which the program ends;
     `unrolled`: loops not to roll.
     """
-    given = Given(function, signature, spec, dynamic, checkpoint, donate, device, path=path)
+    given = TranslationRequest(
+        function, signature, spec, dynamic, checkpoint, donate, device, path=path
+    )
     given.unrolled.update(unrolled or {})
     try:
         return _declared(given)
@@ -190,7 +194,7 @@ def capture(
     """The program as it was recorded, the plan of its outputs, its inputs, what the trace knows of
     sizes, and the lines of stores by the key of their place; it is not compiled, and nothing is
     changed. Raises SourceError."""
-    given = Given(function, signature, spec, None, "none", (), captured_only=True)
+    given = TranslationRequest(function, signature, spec, None, "none", (), captured_only=True)
     try:
         _declared(given)
     except Captured as found:
@@ -198,12 +202,12 @@ def capture(
     raise AssertionError("a translation has gone on")
 
 
-def _declared(given: Given) -> Entry:
+def _declared(given: TranslationRequest) -> Entry:
     """Traced until nothing new is found."""
     while True:
         try:
             return _traced(given)
-        except (Shares, Unroll, AlsoRead, AlsoArgument) as stop:
+        except (RetraceForSharing, RetraceUnrolled, RetraceForRead, RetraceForAlias) as stop:
             given.learn(stop)
         except Exception as error:
             if is_internal(error) and hasattr(error, "add_note"):
@@ -211,7 +215,7 @@ def _declared(given: Given) -> Entry:
             raise
 
 
-def _traced(given: Given) -> Entry:
+def _traced(given: TranslationRequest) -> Entry:
     """One trace, with what earlier ones have found."""
     function = given.function
     hooks = Hooks(
@@ -224,7 +228,7 @@ def _traced(given: Given) -> Entry:
     trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = guards_of(trace)
     trace.guards.read = given.read
-    engine.install()
+    autograd_engine.install()
     try:
         with collector_waits():
             with intercept.installed(), active(trace):
@@ -237,7 +241,7 @@ def _traced(given: Given) -> Entry:
         raise stop.error from stop.error.__cause__
     except NeedsConcrete as stop:
         for loop in stop.loops:
-            trace.unroll(loop if isinstance(loop, Loop) else None, stop.reason)
+            trace.unroll(loop if isinstance(loop, TracedLoop) else None, stop.reason)
         raise stopped(stop).with_traceback(stop.__traceback__) from None
     except UnboundLocalError as e:
         raise (unset(trace, e) or e).with_traceback(e.__traceback__) from None
@@ -276,7 +280,7 @@ def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:
     )
 
 
-def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
+def _undone(trace: Trace, given: TranslationRequest) -> tuple[Entry, list[str]]:
     """One trace, after which the user's objects are as they were; what code that is not converted
     had stored in them."""
     guards, done = trace.guards, False
@@ -289,7 +293,7 @@ def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
             raise Captured(*captured, trace.inputs.by_id.values(), *facts)
         entry = _compiled(trace, given, *captured)
         done = True
-    except Shares as stop:
+    except RetraceForSharing as stop:
         with trace.pause():
             shared_inputs.lift_found(trace, stop)
         raise
@@ -300,7 +304,7 @@ def _undone(trace: Trace, given: Given) -> tuple[Entry, list[str]]:
     return entry, leaked
 
 
-def check_holds(guards: Guards, given: Given, entry: Entry, leaked: list[str]) -> None:
+def check_holds(guards: Guards, given: TranslationRequest, entry: Entry, leaked: list[str]) -> None:
     """Refuse a translation that its own call would not use, and one without all stores."""
     leaves = given.signature.leaves
     holds = given.spec is not None or entry.accepts(leaves)
@@ -316,7 +320,7 @@ def check_holds(guards: Guards, given: Given, entry: Entry, leaked: list[str]) -
         raise Refused(unstable(given.function, found[0].name if found else "state"))
 
 
-def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
+def _captured(trace: Trace, given: TranslationRequest) -> tuple[Program, OutputPlan]:
     """Run the function on stand-ins: the program as it was recorded."""
     function, signature = given.function, given.signature
     with trace.pause():
@@ -339,7 +343,7 @@ def _captured(trace: Trace, given: Given) -> tuple[Program, OutputPlan]:
     call = functools.partial(calls.fn(function), *args, **kwargs)
     out = noted(trace, call) if given.path is None else ending(trace, call)
     check_mode(mode)
-    results = Results(trace, out, list(final_stores(trace)))
+    results = ResultPlanner(trace, out, list(final_stores(trace)))
     plan = results.plan()
     program = results.with_selectors(build_program(trace, function, plan.values))
     return program, with_pairs(trace, program, plan)
@@ -355,7 +359,7 @@ def with_pairs(trace: Trace, program: Program, plan: OutputPlan) -> OutputPlan:
     return dataclasses.replace(plan, complex=found)
 
 
-def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) -> Entry:
+def _compiled(trace: Trace, given: TranslationRequest, program: Program, plan: OutputPlan) -> Entry:
     signature = given.signature
     with trace.pause():
         writes = any(i.value in trace.values.written for i in program.inputs)
@@ -367,7 +371,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
         history = History(program)
         displayed, displayed_bound = prune_inputs(functional(program, history), own)
         if sharing := shared_inputs.found(displayed, displayed_bound, own):
-            raise Shares(sharing, traced, asked=False)
+            raise RetraceForSharing(sharing, traced, asked=False)
         shared_inputs.check_attached(trace, traced)
         warn_of_ignored(program, trace.autograd, plan.trained)
         links = history.chains()
@@ -377,18 +381,18 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             trace, plan, displayed, displayed_bound, given.checkpoint, quiet, given.device
         )
         donated: list[int] = []
-        if isinstance(training, Training):
+        if isinstance(training, TrainingPrograms):
             optimised, bound = training.forward, displayed_bound
         else:
             displayed, displayed_bound = prune_inputs(undistinguished(displayed), displayed_bound)
             expanded = run_passes(displayed, start_at="expand")
             optimised, bound = prune_inputs(expanded, displayed_bound)
             donated = given_up(given.donate, plan, traced, optimised, bound)
-        check_arrays(bound, optimised, isinstance(training, Training), signature.leaves)
+        check_arrays(bound, optimised, isinstance(training, TrainingPrograms), signature.leaves)
         executable = given.device.compiled(optimised, donated)
     early &= host_inputs.read_early(executable.program, bound)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
-    policy = training.gradient.report if isinstance(training, Training) else ()
+    policy = training.gradient.report if isinstance(training, TrainingPrograms) else ()
     assert trace.guards is not None
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
@@ -396,7 +400,7 @@ def _compiled(trace: Trace, given: Given, program: Program, plan: OutputPlan) ->
             trace.frames[0].notes, ends, policy, given.again, program=displayed,
             schedule=executable.report,
         ), training, frozenset(loud), calls, trace.endings.errors,
-        Again(given.spec, given.dynamic, dict(given.unrolled), paths), early, given.device,
+        RetraceInputs(given.spec, given.dynamic, dict(given.unrolled), paths), early, given.device,
     )  # fmt: skip
     return Entry(made, given.signature)
 
@@ -426,7 +430,7 @@ def user_names(function: Callable[..., object]) -> dict[int, tuple[str, str]]:
 # ---------------------------------------------------------------- arguments
 def fake_arguments(
     trace: Trace,
-    given: Given,
+    given: TranslationRequest,
 ) -> list[object]:
     """The leaves with fakes for tensors and arrays; dims that the spec leaves open get names."""
     signature = given.signature
@@ -454,7 +458,9 @@ def fake_arguments(
     return out
 
 
-def fake_array(trace: Trace, given: Given, leaf: np.ndarray, at: int, name: str) -> object:
+def fake_array(
+    trace: Trace, given: TranslationRequest, leaf: np.ndarray, at: int, name: str
+) -> object:
     """The stand-in for an array, or a copy of it if the program belongs to its elements."""
     check_kind(leaf, name)
     if given.constants or not is_computable(leaf):

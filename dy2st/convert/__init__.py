@@ -66,9 +66,9 @@ from dataclasses import dataclass
 
 from dy2st.convert.assemble import build, code_of, global_reads
 from dy2st.convert.expressions import Names, loads, only_receivers
-from dy2st.convert.liveness import Fresh
+from dy2st.convert.liveness import NameSupply
 from dy2st.convert.source import FunctionNode, source_of, text_of
-from dy2st.convert.statements import Convert
+from dy2st.convert.statements import StatementConverter
 from dy2st.convert.unsupported import check, is_converted
 
 
@@ -96,7 +96,7 @@ def convert(fn: types.FunctionType, runtime: object) -> types.FunctionType:
 
 
 @dataclass(frozen=True)
-class Form:
+class ConvertedSource:
     """The converted source of a function, shared by all functions that have its code."""
 
     node: FunctionNode
@@ -107,10 +107,10 @@ class Form:
 
 #: how many forms are remembered
 KEPT = 1024
-_FORMS: dict[Hashable, Form] = {}
+_FORMS: dict[Hashable, ConvertedSource] = {}
 
 
-def form_of(fn: types.FunctionType) -> Form:
+def form_of(fn: types.FunctionType) -> ConvertedSource:
     """Functions that are defined again and again, such as closures, are converted once, as long as
     the text of their file stays."""
     if not isinstance(fn, types.FunctionType):
@@ -124,13 +124,13 @@ def form_of(fn: types.FunctionType) -> Form:
     return form
 
 
-def new_form(fn: types.FunctionType) -> Form:
+def new_form(fn: types.FunctionType) -> ConvertedSource:
     source = source_of(fn)
     check(source)
-    fresh = Fresh(source.node)
+    fresh = NameSupply(source.node)
     receivers, reads = only_receivers(source.node), frozenset(loads(source.node))
-    node = Convert(source, fresh).root(source.node)
-    return Form(node, code_of(fn, node, fresh.made), receivers, reads)
+    node = StatementConverter(source, fresh).root(source.node)
+    return ConvertedSource(node, code_of(fn, node, fresh.made), receivers, reads)
 
 
 __all__ = ["convert"]

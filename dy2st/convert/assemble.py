@@ -28,7 +28,7 @@ def code_of(
     free = fn.__code__.co_freevars
     raw = compile_function(node, (RT, *free), fn.__code__.co_filename, fn.__code__.co_flags)
     qualname = getattr(fn.__code__, "co_qualname", fn.__qualname__)
-    return Renaming(qualname, frozenset(generated)).code(raw, fn.__code__.co_name, qualname)
+    return CodeRenamer(qualname, frozenset(generated)).code(raw, fn.__code__.co_name, qualname)
 
 
 def build(fn: types.FunctionType, code: types.CodeType, runtime: object) -> types.FunctionType:
@@ -46,7 +46,7 @@ def build(fn: types.FunctionType, code: types.CodeType, runtime: object) -> type
 
 
 @dataclass(frozen=True)
-class Renaming:
+class CodeRenamer:
     """Gives code objects the names they have without the factory and the generated functions."""
 
     root: str

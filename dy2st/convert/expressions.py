@@ -7,8 +7,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dy2st.convert.liveness import NONE, Comprehension, Fresh, Names, Scope, bound, own_nodes
-from dy2st.convert.source import Source
+from dy2st.convert.liveness import (
+    NONE,
+    Comprehension,
+    FunctionScope,
+    Names,
+    NameSupply,
+    bound,
+    own_nodes,
+)
+from dy2st.convert.source import FunctionSource
 from dy2st.convert.syntax import (
     RT,
     Stmts,
@@ -77,7 +85,7 @@ def is_super(node: ast.AST) -> bool:
     return isinstance(call, ast.Name) and call.id == "super"
 
 
-class Expressions(ast.NodeTransformer):
+class ExpressionConverter(ast.NodeTransformer):
     """One method per construct.
 
     `scope` is that of the function at hand. `before` collects function definitions that must
@@ -87,9 +95,11 @@ class Expressions(ast.NodeTransformer):
     hand and of those around it, up to the converted one.
     """
 
-    def __init__(self, source: Source, fresh: Fresh) -> None:
+    def __init__(self, source: FunctionSource, fresh: NameSupply) -> None:
         self.source, self.fresh = source, fresh
-        self.scope = Scope(ast.Lambda(ast.arguments([], [], None, [], [], None, []), ast.Tuple([])))
+        self.scope = FunctionScope(
+            ast.Lambda(ast.arguments([], [], None, [], [], None, []), ast.Tuple([]))
+        )
         self.before: Stmts | None = None
         self.outside: Names = NONE
         self.global_names: Names = NONE

@@ -1,11 +1,11 @@
 """Liveness and definite assignment: uses and definitions of statements, names live or bound at
 each.
 
-One recursive function, `Effects.of`, maps a statement, an expression or a list of them to an
-`Effect`: the names it may read before it sets them, and the names it surely sets. Effects compose
+One recursive function, `UseDefs.of`, maps a statement, an expression or a list of them to an
+`UseDef`: the names it may read before it sets them, and the names it surely sets. Effects compose
 (`then`, `either`, `maybe`), so there is no control-flow graph: jumps have been lowered before
-(`jumps`), and a loop is its body once, perhaps. `Scope` makes one walk over a function with it and
-keeps, per statement, the names live after it and the names surely bound before it.
+(`jumps`), and a loop is its body once, perhaps. `FunctionScope` makes one walk over a function with
+it and keeps, per statement, the names live after it and the names surely bound before it.
 
 Safe side everywhere: a name seen by a nested function, a generator expression or a class is live
 throughout; an exception may leave a `try` body, and a `with` body whose manager swallows it, after
@@ -32,7 +32,7 @@ TRY: tuple[type[ast.Try], ...] = (ast.Try, getattr(ast, "TryStar", ast.Try))
 REFLECTIVE = frozenset({"locals", "vars", "eval", "exec", "dir"})
 
 
-class Fresh:
+class NameSupply:
     """Makes names that occur nowhere in a tree."""
 
     def __init__(self, tree: ast.AST) -> None:
@@ -50,7 +50,7 @@ class Fresh:
 
 
 @dataclass(frozen=True)
-class Effect:
+class UseDef:
     """`reads`: names it may read before it sets them. `sets`: names it surely sets.
     `ends`: control never comes out at its end."""
 
@@ -58,23 +58,23 @@ class Effect:
     sets: Names = NONE
     ends: bool = False
 
-    def then(self, other: Effect) -> Effect:
+    def then(self, other: UseDef) -> UseDef:
         if self.ends:
             return self
         reads = self.reads | (other.reads - self.sets)
-        return Effect(reads, self.sets | other.sets, other.ends)
+        return UseDef(reads, self.sets | other.sets, other.ends)
 
-    def either(self, other: Effect) -> Effect:
+    def either(self, other: UseDef) -> UseDef:
         reads = self.reads | other.reads
         if self.ends != other.ends:
-            return Effect(reads, other.sets if self.ends else self.sets)
-        return Effect(reads, self.sets & other.sets, self.ends)
+            return UseDef(reads, other.sets if self.ends else self.sets)
+        return UseDef(reads, self.sets & other.sets, self.ends)
 
-    def maybe(self) -> Effect:
-        return Effect(self.reads)
+    def maybe(self) -> UseDef:
+        return UseDef(self.reads)
 
-    def hide(self, names: Names) -> Effect:
-        return Effect(self.reads - names, self.sets - names, self.ends)
+    def hide(self, names: Names) -> UseDef:
+        return UseDef(self.reads - names, self.sets - names, self.ends)
 
 
 def own_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
@@ -230,135 +230,135 @@ def nonlocal_writes(nodes: Iterable[ast.AST]) -> Names:
     return frozenset(found)
 
 
-class Effects:
-    """The `Effect` of statements and expressions, in Python's order of evaluation; remembered."""
+class UseDefs:
+    """The `UseDef` of statements and expressions, in Python's order of evaluation; remembered."""
 
     def __init__(self) -> None:
-        self.known: dict[ast.AST, Effect] = {}
+        self.known: dict[ast.AST, UseDef] = {}
 
-    def of(self, *nodes: ast.AST | None) -> Effect:
-        return reduce(Effect.then, (self.one(n) for n in nodes if n is not None), Effect())
+    def of(self, *nodes: ast.AST | None) -> UseDef:
+        return reduce(UseDef.then, (self.one(n) for n in nodes if n is not None), UseDef())
 
-    def one(self, node: ast.AST) -> Effect:
+    def one(self, node: ast.AST) -> UseDef:
         if node not in self.known:
             method = getattr(self, f"of_{type(node).__name__}", self.of_children)
             self.known[node] = method(node)
         return self.known[node]
 
-    def of_children(self, node: ast.AST) -> Effect:
+    def of_children(self, node: ast.AST) -> UseDef:
         return self.of(*children(node))
 
-    def any_of(self, *lists: Sequence[ast.AST]) -> Effect:
-        return reduce(Effect.either, (self.of(*nodes) for nodes in lists))
+    def any_of(self, *lists: Sequence[ast.AST]) -> UseDef:
+        return reduce(UseDef.either, (self.of(*nodes) for nodes in lists))
 
-    def of_Name(self, node: ast.Name) -> Effect:
+    def of_Name(self, node: ast.Name) -> UseDef:
         name = frozenset({node.id})
         if isinstance(node.ctx, ast.Store):
-            return Effect(sets=name)
-        return Effect(name, name if isinstance(node.ctx, ast.Del) else NONE)
+            return UseDef(sets=name)
+        return UseDef(name, name if isinstance(node.ctx, ast.Del) else NONE)
 
-    def of_NamedExpr(self, node: ast.NamedExpr) -> Effect:
+    def of_NamedExpr(self, node: ast.NamedExpr) -> UseDef:
         return self.of(node.value, node.target)
 
-    def of_BoolOp(self, node: ast.BoolOp) -> Effect:
+    def of_BoolOp(self, node: ast.BoolOp) -> UseDef:
         return self.of(node.values[0]).then(self.of(*node.values[1:]).maybe())
 
-    def of_Compare(self, node: ast.Compare) -> Effect:
+    def of_Compare(self, node: ast.Compare) -> UseDef:
         first = self.of(node.left, node.comparators[0])
         return first.then(self.of(*node.comparators[1:]).maybe())
 
-    def of_IfExp(self, node: ast.IfExp) -> Effect:
+    def of_IfExp(self, node: ast.IfExp) -> UseDef:
         return self.of(node.test).then(self.any_of([node.body], [node.orelse]))
 
-    def of_comprehension(self, node: Comprehension) -> Effect:
-        return self.of(node.generators[0].iter).then(Effect(uses_of(node)))
+    def of_comprehension(self, node: Comprehension) -> UseDef:
+        return self.of(node.generators[0].iter).then(UseDef(uses_of(node)))
 
     of_ListComp = of_SetComp = of_DictComp = of_GeneratorExp = of_comprehension
 
-    def of_Lambda(self, node: ast.Lambda) -> Effect:
-        return self.of(*own_children(node)).then(Effect(free_names(node)))
+    def of_Lambda(self, node: ast.Lambda) -> UseDef:
+        return self.of(*own_children(node)).then(UseDef(free_names(node)))
 
-    def of_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> Effect:
+    def of_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> UseDef:
         name = frozenset({node.name})
-        return self.of(*own_children(node)).then(Effect(free_names(node) - name, name))
+        return self.of(*own_children(node)).then(UseDef(free_names(node) - name, name))
 
     of_AsyncFunctionDef = of_FunctionDef
 
-    def of_ClassDef(self, node: ast.ClassDef) -> Effect:
+    def of_ClassDef(self, node: ast.ClassDef) -> UseDef:
         used = {n.id for s in node.body for n in walk(s) if isinstance(n, ast.Name)}
-        inside = Effect(frozenset(used), frozenset({node.name}))
+        inside = UseDef(frozenset(used), frozenset({node.name}))
         return self.of(*own_children(node)).then(inside)
 
-    def of_alias(self, node: ast.alias) -> Effect:
-        return Effect(sets=frozenset(binds(node)))
+    def of_alias(self, node: ast.alias) -> UseDef:
+        return UseDef(sets=frozenset(binds(node)))
 
-    def of_Assign(self, node: ast.Assign) -> Effect:
+    def of_Assign(self, node: ast.Assign) -> UseDef:
         return self.of(node.value, *node.targets)
 
-    def of_AnnAssign(self, node: ast.AnnAssign) -> Effect:
+    def of_AnnAssign(self, node: ast.AnnAssign) -> UseDef:
         bare = node.value is None and isinstance(node.target, ast.Name)
-        return Effect() if bare else self.of(node.value, node.target)
+        return UseDef() if bare else self.of(node.value, node.target)
 
-    def of_AugAssign(self, node: ast.AugAssign) -> Effect:
+    def of_AugAssign(self, node: ast.AugAssign) -> UseDef:
         old = self.of(node.target)
         name = {node.target.id} if isinstance(node.target, ast.Name) else NONE
-        return Effect(old.reads | name).then(self.of(node.value)).then(Effect(sets=frozenset(name)))
+        return UseDef(old.reads | name).then(self.of(node.value)).then(UseDef(sets=frozenset(name)))
 
-    def of_Return(self, node: ast.Return | ast.Raise) -> Effect:
-        return self.of_children(node).then(Effect(ends=True))
+    def of_Return(self, node: ast.Return | ast.Raise) -> UseDef:
+        return self.of_children(node).then(UseDef(ends=True))
 
     of_Raise = of_Return
 
-    def of_Assert(self, node: ast.Assert) -> Effect:
+    def of_Assert(self, node: ast.Assert) -> UseDef:
         return self.of(node.test).then(self.of(node.msg).maybe())
 
-    def of_If(self, node: ast.If) -> Effect:
+    def of_If(self, node: ast.If) -> UseDef:
         body = self.if_true(node.test).then(self.of(*node.body))
         return body.either(self.of(node.test, *node.orelse))
 
-    def if_true(self, test: ast.expr) -> Effect:
+    def if_true(self, test: ast.expr) -> UseDef:
         """The effect of a test that turned out true: of an `and`, all parts were evaluated."""
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-            return reduce(Effect.then, (self.if_true(value) for value in test.values))
+            return reduce(UseDef.then, (self.if_true(value) for value in test.values))
         if isinstance(test, ast.Compare):
             return self.of(test.left, *test.comparators)
         return self.of(test)
 
-    def of_For(self, node: ast.For | ast.AsyncFor) -> Effect:
+    def of_For(self, node: ast.For | ast.AsyncFor) -> UseDef:
         return self.of(node.iter).then(self.iteration(node).maybe())
 
     of_ForTest = of_AsyncFor = of_For
 
-    def of_While(self, node: ast.While) -> Effect:
+    def of_While(self, node: ast.While) -> UseDef:
         return self.of(node.test).then(self.iteration(node).maybe())
 
-    def iteration(self, node: Loop) -> Effect:
+    def iteration(self, node: Loop) -> UseDef:
         """One pass through a loop, the test before it included."""
-        test = self.if_true(node.test) if hasattr(node, "test") else Effect()
+        test = self.if_true(node.test) if hasattr(node, "test") else UseDef()
         return test.then(self.of(getattr(node, "target", None), *node.body))
 
-    def of_With(self, node: ast.With | ast.AsyncWith) -> Effect:
+    def of_With(self, node: ast.With | ast.AsyncWith) -> UseDef:
         first, *others = node.items
         rest = self.of(first.optional_vars, *others, *node.body)
         return self.of(first.context_expr).then(rest.maybe())
 
     of_AsyncWith = of_With
 
-    def of_Try(self, node: ast.Try) -> Effect:
+    def of_Try(self, node: ast.Try) -> UseDef:
         tried = self.of(*node.body, *node.orelse)
         for handler in node.handlers:
             tried = tried.either(self.one(handler))
         final = self.of(*node.finalbody)
-        return Effect(tried.reads | final.reads, tried.sets | final.sets, tried.ends or final.ends)
+        return UseDef(tried.reads | final.reads, tried.sets | final.sets, tried.ends or final.ends)
 
     of_TryStar = of_Try
 
-    def of_ExceptHandler(self, node: ast.ExceptHandler) -> Effect:
+    def of_ExceptHandler(self, node: ast.ExceptHandler) -> UseDef:
         name = frozenset({node.name} if node.name else ())
         return self.of(node.type).then(self.of(*node.body).hide(name))
 
 
-class Scope:
+class FunctionScope:
     """Facts about one function whose jumps have been lowered.
 
     `after[s]`: names live after statement s. `before[s]`: names surely bound when s starts.
@@ -368,7 +368,7 @@ class Scope:
 
     def __init__(self, fn: FunctionNode, outside: Names = NONE) -> None:
         body = body_of(fn)
-        self.effects = Effects()
+        self.effects = UseDefs()
         self.locals = local_names(fn)
         self.reflects = uses_reflection(body)
         self.outside = outside

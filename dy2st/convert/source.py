@@ -31,7 +31,7 @@ SHARED_NAME = "<string>"
 
 
 @dataclass(frozen=True)
-class Source:
+class FunctionSource:
     """A function's own tree (decorators dropped, private names mangled), its file and its name."""
 
     node: FunctionNode
@@ -42,7 +42,7 @@ class Source:
         return loc_of(node, self.file, self.function)
 
 
-def source_of(fn: Callable[..., object]) -> Source:
+def source_of(fn: Callable[..., object]) -> FunctionSource:
     """Find `fn` in its file. Raises SourceError if there is no source or it does not fit `fn`."""
     if not isinstance(fn, types.FunctionType):
         raise SourceError(
@@ -56,7 +56,7 @@ def source_of(fn: Callable[..., object]) -> Source:
         node.decorator_list = []
     node = Mangler(cls).root(node) if cls else node
     node = ExplicitSuper().visit(node) if "__class__" in code.co_freevars else node
-    return Source(node, code.co_filename, fn.__qualname__)
+    return FunctionSource(node, code.co_filename, fn.__qualname__)
 
 
 def text_of(fn: types.FunctionType) -> str:

@@ -7,18 +7,18 @@ import copy
 from collections.abc import Sequence
 from typing import NoReturn
 
-from dy2st.convert.expressions import Expressions
-from dy2st.convert.jumps import lower
+from dy2st.convert.expressions import ExpressionConverter
+from dy2st.convert.jump_lowering import lower
 from dy2st.convert.liveness import (
+    FunctionScope,
     Names,
-    Scope,
     bound,
     declared,
     local_names,
     nonlocal_writes,
     parameters,
 )
-from dy2st.convert.matches import lower_matches
+from dy2st.convert.match_lowering import lower_matches
 from dy2st.convert.syntax import (
     FunctionNode,
     Stmts,
@@ -45,7 +45,7 @@ def elements(target: ast.expr) -> list[ast.expr]:
     return target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
 
 
-class Convert(Expressions):
+class StatementConverter(ExpressionConverter):
     """Statements: one method per construct. A statement becomes a list of statements."""
 
     def root(self, node: FunctionNode) -> FunctionNode:
@@ -68,7 +68,7 @@ class Convert(Expressions):
         self.global_names -= names
         self.outside = self.global_names | (nonlocals - names)
         self.inside |= names
-        self.scope = Scope(lower(node, self.fresh, self.refuse), self.outside)
+        self.scope = FunctionScope(lower(node, self.fresh, self.refuse), self.outside)
         doc = node.body[: ast.get_docstring(node, clean=False) is not None]
         body = self.suite(node.body[len(doc) :])
         lost = (names | self.scope.locals) - parameters(node) - bound(body)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from dy2st.convert.liveness import binds, body_of, own_nodes
-from dy2st.convert.source import Source
+from dy2st.convert.source import FunctionSource
 from dy2st.convert.syntax import RT, FunctionNode, children
 from ir.loc import SourceError
 
@@ -24,7 +24,7 @@ def is_converted(fn: Callable[..., object]) -> bool:
     return RT in getattr(getattr(fn, "__code__", None), "co_freevars", ())
 
 
-def check(source: Source) -> None:
+def check(source: FunctionSource) -> None:
     """Refuse what cannot be translated, before anything is built."""
     for node in translated(source.node):
         if isinstance(node, ASYNC) or getattr(node, "is_async", False):
@@ -39,7 +39,7 @@ def translated(node: ast.AST) -> list[ast.AST]:
     return found
 
 
-def refuse_async(source: Source, node: Any) -> NoReturn:
+def refuse_async(source: FunctionSource, node: Any) -> NoReturn:
     word = "await" if isinstance(node, ast.Await) else "async"
     refuse(
         source,
@@ -50,7 +50,7 @@ def refuse_async(source: Source, node: Any) -> NoReturn:
     )
 
 
-def check_binding(source: Source, node: ast.AST, outside: frozenset[str]) -> None:
+def check_binding(source: FunctionSource, node: ast.AST, outside: frozenset[str]) -> None:
     """Refuse to bind a name from outside of the function where no store can be noted."""
     for name in sorted(outside.intersection(binds(node))):
         refuse(
@@ -62,7 +62,9 @@ def check_binding(source: Source, node: ast.AST, outside: frozenset[str]) -> Non
         )
 
 
-def refuse(source: Source, message: str, node: ast.AST, *, reason: str, remedy: str) -> NoReturn:
+def refuse(
+    source: FunctionSource, message: str, node: ast.AST, *, reason: str, remedy: str
+) -> NoReturn:
     raise SourceError(message, source.loc(node), reason=reason, remedy=remedy)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ir import Dy2stError, Op, Program, Scan
-from ir.analysis.extents import extents, too_large
+from ir.analysis.overflow import extents, too_large
 from ir.uses import walk
 
 

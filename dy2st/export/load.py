@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 import executor
-from dy2st.compiled.collector import collector_waits
+from dy2st.compiled.garbage_collection import collector_waits
 from dy2st.export.complex_arrays import complex_of, pairs_of, read_complex
 from dy2st.export.limits import FileError, check_program, check_text
 from dy2st.export.manifest import read
-from dy2st.export.results import Call, Reader
+from dy2st.export.results import CallArrays, Reader
 from dy2st.streaming.file import restored
 from executor.executable import empty
 from executor.gpu.arrays import device_array, uploaded
@@ -183,7 +183,7 @@ class LoadedProgram:
         outputs = self._run(*given, make=empty if there is None else there.beside)
         for k in self._arrays.outputs:
             outputs[k] = complex_of(outputs[k])
-        call = Call(outputs, arrays, self._sizes(arrays), there is None)
+        call = CallArrays(outputs, arrays, self._sizes(arrays), there is None)
         result = self._result.fill(call)
         self._fixed.update({k: self._copied(part.fill(call)) for k, part in self._stores})
         return result

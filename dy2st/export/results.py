@@ -24,7 +24,7 @@ from ir.uses import dim_names
 
 
 @dataclass(frozen=True)
-class Call:
+class CallArrays:
     """The arrays of one call, as its caller has them, and its named sizes; `on_host`: whether its
     results are there."""
 
@@ -41,17 +41,17 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Part:
+class ResultPart:
     """A part of a result. `type` is that of its array, None if it is none."""
 
     @property
     def type(self) -> Type | None:
         return None
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         raise NotImplementedError
 
-    def row(self, k: int, call: Call) -> object:
+    def row(self, k: int, call: CallArrays) -> object:
         """Return element `k` of a list of such parts."""
         return self.fill(call)
 
@@ -59,34 +59,34 @@ class Part:
         """The types of the arrays of which the elements of a list are rows."""
         return iter(())
 
-    def length(self, call: Call) -> int:
+    def length(self, call: CallArrays) -> int:
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Items(Part):
+class ItemsPart(ResultPart):
     kind: type
-    parts: tuple[Part, ...]
+    parts: tuple[ResultPart, ...]
 
     def made(self, parts: Iterator[object]) -> object:
         return self.kind(parts)
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         return self.made(q.fill(call) for q in self.parts)
 
-    def row(self, k: int, call: Call) -> object:
+    def row(self, k: int, call: CallArrays) -> object:
         return self.made(q.row(k, call) for q in self.parts)
 
     def rows(self) -> Iterator[Type]:
         for q in self.parts:
             yield from q.rows()
 
-    def length(self, call: Call) -> int:
+    def length(self, call: CallArrays) -> int:
         return next(q.length(call) for q in self.parts if any(q.rows()))
 
 
 @dataclass(frozen=True)
-class Entries(Items):
+class EntriesPart(ItemsPart):
     keys: tuple[object, ...]
 
     def made(self, parts: Iterator[object]) -> object:
@@ -94,33 +94,33 @@ class Entries(Items):
 
 
 @dataclass(frozen=True)
-class Constant(Part):
+class ConstantPart(ResultPart):
     value: object
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         return self.value
 
 
 @dataclass(frozen=True)
-class SizeOf(Part):
+class SizePart(ResultPart):
     dim: Dim
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         return evaluate_dim(self.dim, call.sizes)
 
 
 @dataclass(frozen=True)
-class Number(Part):
+class NumberPart(ResultPart):
     """Output `index`, 0-d, as a Python number."""
 
     index: int
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         return call.outputs[self.index].item()
 
 
 @dataclass(frozen=True)
-class Array(Part):
+class ArrayPart(ResultPart):
     """Output or input `index`, looked at through views: names, attributes and types of them."""
 
     output: bool
@@ -132,7 +132,7 @@ class Array(Part):
     def type(self) -> Type:
         return self.views[-1][2] if self.views else self.own
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         array = call.array(self.output, self.index)
         for name, attrs, made in self.views:
             ref = OPS[name].ref
@@ -146,53 +146,53 @@ class Array(Part):
 
 
 @dataclass(frozen=True)
-class Elements(Part):
+class ListPart(ResultPart):
     """A list with an element for each row of the arrays in `of`."""
 
-    of: Part
+    of: ResultPart
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         return [self.of.row(k, call) for k in range(self.of.length(call))]
 
 
 @dataclass(frozen=True)
-class Joined(Part):
+class JoinedListPart(ResultPart):
     """A list of the elements of several lists."""
 
     parts: tuple[Any, ...]
 
-    def fill(self, call: Call) -> object:
+    def fill(self, call: CallArrays) -> object:
         return [q for part in self.parts for q in part.fill(call)]
 
 
 @dataclass(frozen=True)
-class TupleOf(Part):
+class TuplePart(ResultPart):
     """A tuple of the elements of a list."""
 
-    of: Part
+    of: ResultPart
 
-    def fill(self, call: Call) -> tuple[object, ...]:
+    def fill(self, call: CallArrays) -> tuple[object, ...]:
         items = self.of.fill(call)
         assert isinstance(items, list)
         return tuple(items)
 
 
 @dataclass(frozen=True)
-class Rows(Part):
+class RowsPart(ResultPart):
     """Output `index`, taken apart into arrays or Python numbers; it stands in Elements only."""
 
     index: int
     own: Type
     number: bool
 
-    def row(self, k: int, call: Call) -> object:
+    def row(self, k: int, call: CallArrays) -> object:
         row = _viewed(call.array(True, self.index), lambda rows: rows[k, ...])
         return row.item() if self.number else row
 
     def rows(self) -> Iterator[Type]:
         yield self.own
 
-    def length(self, call: Call) -> int:
+    def length(self, call: CallArrays) -> int:
         return len(call.outputs[self.index])
 
 
@@ -221,81 +221,81 @@ class Reader:
     depth: int = 0
     inside: bool = False
 
-    def read(self, tree: object) -> Part:
+    def read(self, tree: object) -> ResultPart:
         kind, *body = _list(tree, "a part of the result") or [None]
         require(self.depth, LIMITS.nesting, "lists inside of each other")
         read = getattr(self, f"_{kind}", None) if isinstance(kind, str) and kind in _KINDS else None
         if read is None or len(body) != _KINDS[kind]:
             raise FileError(f"an unknown part of the result: {kind!r:.80}")
         self.depth += 1
-        part: Part = read(*body)
+        part: ResultPart = read(*body)
         self.depth -= 1
         return part
 
-    def _list(self, parts: object) -> Part:
-        return Items(list, tuple(map(self.read, _list(parts, "a list"))))
+    def _list(self, parts: object) -> ResultPart:
+        return ItemsPart(list, tuple(map(self.read, _list(parts, "a list"))))
 
-    def _tuple(self, parts: object) -> Part:
-        return Items(tuple, tuple(map(self.read, _list(parts, "a tuple"))))
+    def _tuple(self, parts: object) -> ResultPart:
+        return ItemsPart(tuple, tuple(map(self.read, _list(parts, "a tuple"))))
 
-    def _dict(self, entries: object) -> Part:
+    def _dict(self, entries: object) -> ResultPart:
         pairs = [_list(q, "an entry of a dict", 2) for q in _list(entries, "a dict")]
         keys = tuple(parse_attr(_text(k)) for k, _ in pairs)
         if not is_key(keys) or len(set(keys)) != len(keys):
             raise FileError("a dict of the result has a key twice, or a dict for a key")
-        return Entries(dict, tuple(self.read(q) for _, q in pairs), keys)
+        return EntriesPart(dict, tuple(self.read(q) for _, q in pairs), keys)
 
-    def _constant(self, text: object) -> Part:
-        return Constant(parse_attr(_text(text)))
+    def _constant(self, text: object) -> ResultPart:
+        return ConstantPart(parse_attr(_text(text)))
 
-    def _size(self, text: object) -> Part:
+    def _size(self, text: object) -> ResultPart:
         dim = parse_attr(_text(text))
         if not is_dim(dim):
             raise FileError(f"{text!r:.80} is not a size")
         self.known(dim)
-        return SizeOf(dim)
+        return SizePart(dim)
 
-    def _number(self, index: object) -> Part:
-        return Number(self.output(index, 0))
+    def _number(self, index: object) -> ResultPart:
+        return NumberPart(self.output(index, 0))
 
-    def _out(self, index: object, steps: object) -> Part:
+    def _out(self, index: object, steps: object) -> ResultPart:
         at = self.output(index)
         return self.viewed(True, at, self.arrays.output_type(at), steps)
 
-    def _same(self, index: object, steps: object) -> Part:
+    def _same(self, index: object, steps: object) -> ResultPart:
         at = _index(index, len(self.program.inputs))
         return self.viewed(False, at, self.arrays.input_type(at), steps)
 
-    def _elements(self, tree: object) -> Part:
+    def _elements(self, tree: object) -> ResultPart:
         outside, self.inside = self.inside, True
         of = self.read(tree)
         self.inside = outside
         lengths = {t.shape[0] for t in of.rows()}
         if len(lengths) != 1:
             raise FileError("a list with elements of several lengths, or of none")
-        return Elements(of)
+        return ListPart(of)
 
-    def _joined(self, trees: object) -> Part:
-        return Joined(tuple(map(self._of_list, _list(trees, "lists"))))
+    def _joined(self, trees: object) -> ResultPart:
+        return JoinedListPart(tuple(map(self._of_list, _list(trees, "lists"))))
 
-    def _tuple_of(self, tree: object) -> Part:
-        return TupleOf(self._of_list(tree))
+    def _tuple_of(self, tree: object) -> ResultPart:
+        return TuplePart(self._of_list(tree))
 
-    def _of_list(self, tree: object) -> Part:
+    def _of_list(self, tree: object) -> ResultPart:
         part = self.read(tree)
-        if not isinstance(part, (Elements, Joined)):
-            if type(part) is not Items or part.kind is not list:
+        if not isinstance(part, (ListPart, JoinedListPart)):
+            if type(part) is not ItemsPart or part.kind is not list:
                 raise FileError("a part of a joined list, or of a tuple, is not a list")
         return part
 
-    def _rows(self, index: object, number: object) -> Part:
+    def _rows(self, index: object, number: object) -> ResultPart:
         if not self.inside or type(number) is not bool:
             raise FileError("rows are numbers or arrays, and stand in a list of elements")
         at = self.output(index, 1 if number else None)
         own = self.arrays.output_type(at)
         if own.ndim == 0:
             raise FileError(f"output {at} has no rows")
-        return Rows(at, own, number)
+        return RowsPart(at, own, number)
 
     def output(self, index: object, ndim: int | None = None) -> int:
         at = _index(index, len(self.program.outputs))
@@ -311,7 +311,7 @@ class Reader:
             raise FileError(f"the result names the size {min(unknown)}, which no input has")
 
     # ------------------------------------------------------------ views
-    def viewed(self, output: bool, index: int, own: Type, steps: object) -> Part:
+    def viewed(self, output: bool, index: int, own: Type, steps: object) -> ResultPart:
         views, now = [], own
         for step in _list(steps, "a list of views"):
             name, entries = _list(step, "a view", 2)
@@ -324,7 +324,7 @@ class Reader:
             attrs = complete_attrs(OPS[name], given)
             now = self.view(name, now, attrs)
             views.append((name, attrs, now))
-        return Array(output, index, own, tuple(views))
+        return ArrayPart(output, index, own, tuple(views))
 
     def view(self, name: str, x: Type, attrs: dict[str, object]) -> Type:
         """The type of a view, checked as that of an op is."""
@@ -367,4 +367,4 @@ def _index(x: object, n: int) -> int:
     return x
 
 
-__all__ = ["Call", "Part", "Reader"]
+__all__ = ["CallArrays", "ResultPart", "Reader"]

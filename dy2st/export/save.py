@@ -13,14 +13,14 @@ from dy2st.api import StaticFunction, to_static
 from dy2st.compiled.entry import Entry
 from dy2st.export.complex_arrays import pairs_of
 from dy2st.export.manifest import write
-from dy2st.results.leaves import Saved
+from dy2st.results.leaves import SaveContext
 from dy2st.results.leaves import save as saved
 from dy2st.streaming.api import LazyStream
 from dy2st.streaming.file import entries
 from dy2st.streaming.program import StreamingProgram
 from dy2st.trace.fake_tensor import Tensor
-from dy2st.trace.signals import SAVED, TakesGradients
-from dy2st.trace.undo import Attr, Location
+from dy2st.trace.signals import SAVED, RetraceForGradients
+from dy2st.trace.undo import AttributeLocation, Location
 from ir import Dy2stError, Program
 
 
@@ -78,7 +78,7 @@ def parts_of(
         if entry.args[number] is None:
             array = _array(entry.input(number, ()))
             weights[str(k)] = pairs_of(array) if q.pairs else array
-    file = Saved(entry.traced, entry.displayed_bound)
+    file = SaveContext(entry.traced, entry.displayed_bound)
     manifest: dict[str, object] = {
         "result": saved(entry.plan.result, file),
         "stores": [
@@ -99,7 +99,7 @@ def _entry(original: Callable[..., object], input_spec: Sequence[object]) -> Ent
     try:
         with paddle.no_grad():
             return StaticFunction(original, input_spec).entry()
-    except TakesGradients:
+    except RetraceForGradients:
         SAVED.set("again")
         return StaticFunction(original, input_spec).entry()
     finally:
@@ -121,7 +121,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 def _stored_only(entry: Entry, place: Location) -> bool:
     """Whether it is an attribute that no call reads before it has stored it, as the weight that a
     weight norm computes: no result follows from it, so a file does without."""
-    if not isinstance(place, Attr):
+    if not isinstance(place, AttributeLocation):
         return False
     of, fields = id(place.obj), id(getattr(place.obj, "__dict__", None))
     of_all = (("names", fields), ("members", of))

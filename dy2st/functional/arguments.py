@@ -107,7 +107,7 @@ def taps(initial: object, steps: object = (-1,)) -> Taps:
 
 
 @dataclass
-class Slot:
+class StateLeaf:
     """The leaf of a carry called `name`: one tensor, or the last steps of a state with taps."""
 
     name: str
@@ -125,7 +125,7 @@ class Slot:
         return window[0] if self.steps is None else stack_(list(window))
 
 
-class Carry:
+class ScanState:
     """The state that goes from one step to the next. Each step has tensors of its own: a write of
     the body in place reaches neither the caller's tensors nor other leaves. `argument`: the name of
     `init`."""
@@ -133,7 +133,7 @@ class Carry:
     def __init__(self, api: str, init: object, argument: str = "init") -> None:
         self.api, self.like = api, structure.structure_of(init)
         raw = structure.leaves(init, self.like, argument, RuntimeError)
-        self.slots: list[Slot] = []
+        self.slots: list[StateLeaf] = []
         self.state: tuple[Tensor, ...] = ()
         for x, name in zip(raw, structure.names(self.like, argument)):
             self.add(x, name)
@@ -143,17 +143,17 @@ class Carry:
         if isinstance(x, Taps):
             depth = -min(x.steps)
             window = tuple([x.initial[k].clone() for k in range(depth)])
-            self.slots.append(Slot(name, x.steps, depth))
+            self.slots.append(StateLeaf(name, x.steps, depth))
         else:
             window = (structure.tensor(x, f"{self.api}: {name}").clone(),)
-            self.slots.append(Slot(name, None, 1))
+            self.slots.append(StateLeaf(name, None, 1))
         self.state += window
 
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(f"carry{k or ''}" for k in range(len(self.state)))
 
-    def windows(self) -> Iterator[tuple[Slot, tuple[object, ...]]]:
+    def windows(self) -> Iterator[tuple[StateLeaf, tuple[object, ...]]]:
         at = 0
         for slot in self.slots:
             yield slot, self.state[at : at + slot.size]
@@ -181,7 +181,7 @@ class Carry:
     def changed(self, text: str) -> BaseException:
         return fault(TypeError, f"{self.api}: the carry changes its type: {text}")
 
-    def at(self, state: tuple[Tensor, ...]) -> Carry:
+    def at(self, state: tuple[Tensor, ...]) -> ScanState:
         """The same carry with other tensors."""
         new = copy.copy(self)
         new.state, new.types = state, types_of(state)
@@ -277,6 +277,6 @@ class Sequences:
 
 
 __all__ = [
-    "LEAF", "Callable", "Carry", "Sequences", "Structure", "Taps", "call", "check_function",
+    "LEAF", "Callable", "ScanState", "Sequences", "Structure", "Taps", "call", "check_function",
     "number", "taps",
 ]  # fmt: skip

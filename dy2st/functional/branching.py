@@ -9,7 +9,7 @@ import paddle
 
 from dy2st.branches.cond import choose, settled_condition
 from dy2st.functional import structure
-from dy2st.functional.arguments import Carry, call, check_function
+from dy2st.functional.arguments import ScanState, call, check_function
 from dy2st.functional.errors import fault
 from dy2st.functional.loops import key_of, repeat_while
 from dy2st.functional.structure import Structure, spelled, type_of
@@ -49,7 +49,7 @@ def while_loop(
     """
     check_function(cond, 1, "while_loop: cond")
     check_function(body, 1, "while_loop: body")
-    carry = Carry("while_loop", init)
+    carry = ScanState("while_loop", init)
 
     def test() -> object:
         return truth("while_loop: the result of cond", call(cond, carry.given()))
@@ -94,7 +94,7 @@ def cond(
     test = truth("cond: test", test)
     trace = current()
     known = test if trace is None else settled_condition(trace, test)
-    sides = Sides(operands)
+    sides = CondFunctions(operands)
     if trace is None or not is_runtime_scalar(known):
         flat = sides.flat(then if known else orelse, "then" if known else "orelse")
     else:
@@ -102,18 +102,18 @@ def cond(
             flat = choose(
                 trace, known, lambda: sides.flat(then, "then"), lambda: sides.flat(orelse, "orelse")
             )
-        except Different as stop:
+        except BranchMismatch as stop:
             raise fault(TypeError, str(stop)) from None
     assert sides.like is not None
     return structure.filled(sides.like, iter(flat))
 
 
-class Different(BaseException):
+class BranchMismatch(BaseException):
     """Ends the trace of the second branch: its results are not those of the first, whichever of the
     two runs."""
 
 
-class Sides:
+class CondFunctions:
     """The functions of a `cond`, called with the same operands; results have one structure."""
 
     def __init__(self, operands: tuple[object, ...]) -> None:
@@ -140,7 +140,7 @@ class Sides:
         return tuple(found)
 
     def different(self, text: str) -> BaseException:
-        return Different(f"cond: the results of then and orelse differ: {text}")
+        return BranchMismatch(f"cond: the results of then and orelse differ: {text}")
 
 
 def truth(name: str, x: object) -> object:

@@ -11,7 +11,7 @@ from dy2st.functional import structure
 from dy2st.functional.arguments import call, check_function, number
 from dy2st.functional.errors import fault
 from dy2st.functional.loops import key_of
-from dy2st.functional.scanning import Options, run
+from dy2st.functional.scanning import ScanOptions, run
 from dy2st.library.builtins import SUBSTITUTES
 
 
@@ -96,7 +96,7 @@ def flex_steps(
         found = results(api, call(core, *x, *carry, *more), outputs, states)
         return found[outputs:], found if store_states else found[:outputs]
 
-    options = Options(api, output_templates=templates, key=key_of(core))
+    options = ScanOptions(api, output_templates=templates, key=key_of(core))
     options.init, options.xs = "states", "sequences"
     last, ys = run(body, init, tuple(tensors[:inputs]), None, 0, options)
     return ys[:outputs], ys[outputs:], last

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dy2st.functional.arguments import Carry
+from dy2st.functional.arguments import ScanState
 from dy2st.loops import roll
 from dy2st.loops.iterables import range_, sequence_of
 from dy2st.trace.trace import current
 
 
 def repeat(
-    count: Any, step: Callable[[object], None], carry: Carry, key: object, unroll: int = 1
+    count: Any, step: Callable[[object], None], carry: ScanState, key: object, unroll: int = 1
 ) -> None:
     """`step(i)` for i below `count`; each step changes the carry. `key` tells this
     loop from another one at the same line. `unroll` steps become one iteration of the code."""
@@ -23,7 +23,7 @@ def repeat(
         return
     over = sequence_of(trace, range_(count))
     assert over is not None
-    code = roll.Code(step, carry.get, carry.set, carry.names, None, key, unroll)
+    code = roll.LoopCode(step, carry.get, carry.set, carry.names, None, key, unroll)
     roll.run(trace, over, code)
 
 
@@ -33,12 +33,12 @@ def key_of(f: object) -> object:
 
 
 def repeat_while(
-    test: Callable[[], object], step: Callable[[], None], carry: Carry, key: object
+    test: Callable[[], object], step: Callable[[], None], carry: ScanState, key: object
 ) -> None:
     """`step()` as long as `test()` holds. `key` as for `repeat`."""
     trace = current()
     if trace is not None:
-        code = roll.Code(lambda _: step(), carry.get, carry.set, carry.names, test, key)
+        code = roll.LoopCode(lambda _: step(), carry.get, carry.set, carry.names, test, key)
         return roll.run(trace, roll.UNKNOWN, code)
     while test():
         step()

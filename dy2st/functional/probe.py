@@ -23,7 +23,7 @@ from ir import SourceError
 REMEDY = "Or give output_templates: a loop of no steps needs the types of its outputs."
 
 
-class Found(BaseException):
+class ProbeFinished(BaseException):
     """Ends a translation that has shown what it was begun for."""
 
     def __init__(self, result: object) -> None:
@@ -39,7 +39,7 @@ def traced(f: Callable[..., object], tensors: Sequence[object]) -> Any:
             return discarded(trace, f, tensors)
         with TRANSLATING:
             translate(functools.partial(found, f), Signature(tuple(tensors), {}), None)
-    except Found as stop:
+    except ProbeFinished as stop:
         return stop.result
     except SourceError as error:
         raise hinted(error)  # noqa: B904
@@ -56,7 +56,7 @@ def hinted(error: SourceError) -> SourceError:
 
 
 def found(f: Callable[..., object], *tensors: object) -> None:
-    raise Found(f(*tensors))
+    raise ProbeFinished(f(*tensors))
 
 
 def discarded(trace: Trace, f: Callable[..., object], tensors: Sequence[Any]) -> object:

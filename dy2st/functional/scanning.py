@@ -12,12 +12,12 @@ import paddle
 
 from dy2st.capture.foreign import shape_by_value
 from dy2st.functional import structure
-from dy2st.functional.arguments import Carry, Sequences, call, check_function, number
+from dy2st.functional.arguments import ScanState, Sequences, call, check_function, number
 from dy2st.functional.errors import fault
 from dy2st.functional.loops import key_of, repeat
 from dy2st.functional.probe import traced
 from dy2st.functional.structure import Structure, spelled, type_of
-from dy2st.functional.templates import Template, Templates, templates_of
+from dy2st.functional.templates import OutputTemplate, OutputTemplates, templates_of
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.recurrent import columns
 from dy2st.state.ownership import refuse
@@ -87,14 +87,14 @@ def scan(
         >>> ys[:, 0].tolist()
         [1.0, 1.5, 1.75]
     """
-    options = Options("scan", reverse, unroll, checkpoint, truncate_gradient, output_templates)
+    options = ScanOptions("scan", reverse, unroll, checkpoint, truncate_gradient, output_templates)
     check_function(body, 2, "scan: body")
     options.key = key_of(body)
     return run(functools.partial(call, body), init, xs, length, axis, options)
 
 
 @dataclass
-class Options:
+class ScanOptions:
     """The options of a loop; the user's names for the function and for `init` and `xs`; what
     identifies the body."""
 
@@ -131,29 +131,29 @@ def run(
     xs: object,
     length: object,
     axis: object,
-    options: Options,
+    options: ScanOptions,
 ) -> tuple[Any, Any]:
     """A scan of a `body` that is called as it is, once its options have been checked."""
     templates = templates_of(options.api, options.output_templates)
     inputs = Sequences(options.api, xs, length, axis, options.xs)
-    steps = Steps(body, Carry(options.api, init, options.init), inputs, options)
+    steps = ScanSteps(body, ScanState(options.api, init, options.init), inputs, options)
     steps.run()
     return steps.carry.final(), steps.outputs(templates)
 
 
-class Steps:
+class ScanSteps:
     """One scan while it runs. `rows` has a tuple of the leaves y for each step, which all have the
     structure `like` and the `types`."""
 
     def __init__(
-        self, body: Callable[..., object], carry: Carry, inputs: Sequences, options: Options
+        self, body: Callable[..., object], carry: ScanState, inputs: Sequences, options: ScanOptions
     ) -> None:
         self.body, self.carry, self.inputs, self.options = body, carry, inputs, options
         self.api = options.api
         self.rows: list[object] = TraceList() if current() is not None else []
         self.like: Structure | None = None
         self.types: list[object] | None = None
-        self.found: tuple[Template, ...] = ()
+        self.found: tuple[OutputTemplate, ...] = ()
 
     def run(self) -> None:
         """The steps; those that no gradient goes to come first."""
@@ -215,7 +215,7 @@ class Steps:
         for x, n in zip(out, names):
             self.check_axis(x, n)
         self.types = types
-        self.found = tuple([Template(tuple(x.shape), x.dtype) for x in out])
+        self.found = tuple([OutputTemplate(tuple(x.shape), x.dtype) for x in out])
         return out
 
     def check_axis(self, y: paddle.Tensor, name: str) -> None:
@@ -227,7 +227,7 @@ class Steps:
         return fault(TypeError, f"{self.api}: the ys must have one type in all steps: {text}")
 
     # ------------------------------------------------------------ results
-    def outputs(self, templates: Templates | None) -> object:
+    def outputs(self, templates: OutputTemplates | None) -> object:
         """The ys of all steps."""
         if self.like is None:
             return self.nothing(self.probed() if templates is None else templates)
@@ -236,30 +236,30 @@ class Steps:
         whole = [self.joined(q, one) for q, one in zip(columns(self.rows), self.found)]
         return structure.filled(self.like, iter(whole))
 
-    def joined(self, steps: object, one: Template) -> paddle.Tensor:
+    def joined(self, steps: object, one: OutputTemplate) -> paddle.Tensor:
         axis = self.inputs.axis % (len(one.shape) + 1)
         out = stacked(steps, axis)
         return paddle.flip(out, [axis]) if self.options.reverse else out
 
-    def nothing(self, found: Templates) -> object:
+    def nothing(self, found: OutputTemplates) -> object:
         empty = [q.empty(self.inputs.axis) for q in found.leaves]
         return structure.filled(found.like, iter(empty))
 
-    def probed(self) -> Templates:
+    def probed(self) -> OutputTemplates:
         """The outputs of a step, from the types of the carry and of the sequences."""
         state = self.carry.state
         return traced(self.types_of, (*state, *self.inputs.probes()))  # type: ignore[no-any-return]
 
-    def types_of(self, *tensors: object) -> Templates:
+    def types_of(self, *tensors: object) -> OutputTemplates:
         state = tensors[: len(self.carry.state)]
         carry = self.carry.at(state)
-        one = Steps(self.body, carry, self.inputs, self.options)
+        one = ScanSteps(self.body, carry, self.inputs, self.options)
         one.stepped(structure.filled(self.inputs.like, iter(tensors[len(state) :])))
         assert one.like is not None
         self.check_shapes(one.found)
-        return Templates(one.like, one.found)
+        return OutputTemplates(one.like, one.found)
 
-    def check_shapes(self, found: Sequence[Template]) -> None:
+    def check_shapes(self, found: Sequence[OutputTemplate]) -> None:
         """No step says how long an output is whose length a step finds out."""
         trace = current()
         assert trace is not None
@@ -267,7 +267,7 @@ class Steps:
         if names & trace.sizes.counts.keys():
             raise shape_by_value(trace, "an output")
 
-    def check(self, given: Templates) -> None:
+    def check(self, given: OutputTemplates) -> None:
         """The templates of the user are those of the outputs."""
         many, outputs = len(given.leaves), len(self.found)
         if many != outputs:
@@ -295,4 +295,4 @@ def stacked(steps: Any, axis: int) -> paddle.Tensor:
 
 SUBSTITUTES[id(scan)] = scan
 
-__all__ = ["Options", "Steps", "run", "scan"]
+__all__ = ["ScanOptions", "ScanSteps", "run", "scan"]

@@ -16,7 +16,7 @@ ARGUMENT = "output_templates"
 
 
 @dataclass(frozen=True)
-class Template:
+class OutputTemplate:
     """One output of one step."""
 
     shape: tuple[object, ...]
@@ -32,22 +32,22 @@ class Template:
 
 
 @dataclass(frozen=True)
-class Templates:
+class OutputTemplates:
     """The structure of the outputs and the templates of its leaves."""
 
     like: Structure
-    leaves: tuple[Template, ...]
+    leaves: tuple[OutputTemplate, ...]
 
 
-def templates_of(api: str, given: object) -> Templates | None:
+def templates_of(api: str, given: object) -> OutputTemplates | None:
     """Check and return the user's templates; None if there are none."""
     if given is None:
         return None
     like, found = _taken_apart(api, given, ARGUMENT)
-    return Templates(like, tuple(found))
+    return OutputTemplates(like, tuple(found))
 
 
-def _taken_apart(api: str, x: Any, name: str) -> tuple[Structure, list[Template]]:
+def _taken_apart(api: str, x: Any, name: str) -> tuple[Structure, list[OutputTemplate]]:
     if _is_template(x):
         return structure.LEAF, [_template(api, x, name)]
     like = structure.structure_of(x)
@@ -77,7 +77,7 @@ def _named(dtype: object) -> str:
     return str(name).rpartition(".")[2].lower()
 
 
-def _template(api: str, x: Any, name: str) -> Template:
+def _template(api: str, x: Any, name: str) -> OutputTemplate:
     dtype = getattr(paddle, _named(x[1]), None)
     if not isinstance(dtype, paddle.dtype):
         raise fault(TypeError, f"{api}: {name} has no element type of Paddle: {x[1]!r}")
@@ -85,7 +85,7 @@ def _template(api: str, x: Any, name: str) -> Template:
         raise fault(ValueError, f"{api}: {name} has a negative size: {list(x[0])}")
     if len(x) == 3 and "cpu" not in str(x[2]).lower():
         raise fault(ValueError, f"{api}: {name} must be on the CPU, not on {x[2]}")
-    return Template(tuple(x[0]), dtype)
+    return OutputTemplate(tuple(x[0]), dtype)
 
 
-__all__ = ["Template", "Templates", "templates_of"]
+__all__ = ["OutputTemplate", "OutputTemplates", "templates_of"]

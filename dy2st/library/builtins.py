@@ -17,17 +17,17 @@ from dy2st.capture.data_sizes import as_size
 from dy2st.capture.foreign.print import print_
 from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
-from dy2st.library.consumers import CONSUMERS, plain_loop
 from dy2st.library.copies import COPIES
 from dy2st.library.filters import FILTERS
 from dy2st.library.introspection import KINDS
+from dy2st.library.iterable_builtins import CONSUMERS, plain_loop
 from dy2st.library.iterators import ITERATORS
-from dy2st.library.modes import METHODS, TRAINING_STEPS
+from dy2st.library.layer_modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.library.sizes import SIZES
-from dy2st.loops import concat_growth, counted_growth
+from dy2st.loops import concat_growth, padded_buffers
 from dy2st.loops.generators import iter_, next_, registered
-from dy2st.loops.iterables import Joined, applied, enumerate_, range_, reversed_, zip_
+from dy2st.loops.iterables import PartialIterator, applied, enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import note_contents
 from dy2st.state.protocols import special
@@ -53,7 +53,7 @@ def filter_(f: Callable[..., object] | None, iterable: Iterable[object]) -> obje
 
 def reduce_(f: Callable[..., object], items: Iterable[object], *start: object) -> object:
     trace, singles = current(), zip_(items)
-    if trace is None or not isinstance(singles, Joined):
+    if trace is None or not isinstance(singles, PartialIterator):
         return perform(functools.reduce, calls_of(f), items, *start)
     start = start or next(singles, ())
     if not start:
@@ -100,7 +100,7 @@ def concat_(x: object, axis: Any = 0, name: object = None, **kwargs: object) -> 
     trace = current()
     axis = kwargs.pop("dim", axis)
     if trace is not None and isinstance(x, (list, tuple)) and not getattr(x, "segmented", False):
-        for attach in (concat_growth.attach, counted_growth.attach):
+        for attach in (concat_growth.attach, padded_buffers.attach):
             if (longer := attach(trace, x, axis)) is not None:
                 return longer
     if trace is None or not isinstance(x, TraceList) or not x.segmented:

@@ -15,7 +15,7 @@ import paddle
 from paddle.base.framework import EagerParamBase
 
 from dy2st.state.arrays import is_array
-from dy2st.state.containers.longer import LongerTuple, tuple_of
+from dy2st.state.containers.rebound_containers import ExtendedTuple, tuple_of
 from dy2st.state.containers.records import DICTS
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import is_users_object, note_contents, note_object, refuse
@@ -43,7 +43,7 @@ def copied(f: Callable[..., object]) -> Callable[..., object]:
         if is_runtime(x) or isinstance(x, Tensor):
             return x if is_runtime(x) else f(x)
         if isinstance(x, TraceList):
-            return x if isinstance(x, LongerTuple) else TraceList(x.parts())
+            return x if isinstance(x, ExtendedTuple) else TraceList(x.parts())
         if not isinstance(x, paddle.nn.Layer):
             read(trace, x)
         users_method(x, "__copy__")
@@ -89,7 +89,7 @@ def copy_of(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> ob
         return tensor(trace, x)
     if isinstance(x, TraceList):
         copies = TraceList([deep(trace, q, known) for q in x])
-        return tuple_of(copies) if isinstance(x, LongerTuple) else copies
+        return tuple_of(copies) if isinstance(x, ExtendedTuple) else copies
     if isinstance(x, np.ndarray):
         trace.guards.array(x)
     if is_array(x):

@@ -18,7 +18,7 @@ from paddle.nn import decode
 from paddle.nn import functional as F
 from paddle.utils import flatten, map_structure
 
-from dy2st.library.recurrent import Form, columns
+from dy2st.library.recurrent import StepStructure, columns
 
 
 # ---------------------------------------------------------------- dynamic_decode
@@ -36,7 +36,7 @@ def dynamic_decode(
     inputs, states, finished = decoder.initialize(inits)
     lengths = paddle.cast(paddle.zeros_like(finished), "int64")
     time = paddle.zeros([1], "int64")
-    outputs, form = [], Form()
+    outputs, form = [], StepStructure()
     assert not paddle.all(finished), "dynamic_decode: everything is finished before the first step"
     if max_step_num is None:
         while paddle.logical_not(paddle.all(finished)):

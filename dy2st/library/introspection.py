@@ -12,9 +12,9 @@ import paddle
 
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import is_array
-from dy2st.state.containers.either import Either, refused
+from dy2st.state.containers.dynamic_lookup import SelectedObject
 from dy2st.state.containers.layers import class_of
-from dy2st.state.containers.lookup import OneOf
+from dy2st.state.containers.tagged_union import TaggedUnion, refused
 from dy2st.state.guards import Guards
 from dy2st.state.ownership import is_users_object, made_here, note_class
 from dy2st.state.protocols import users_method
@@ -31,9 +31,9 @@ def settled(x: object) -> Any:
     found = here(x)
     if type(found) is Unresolved:
         raise found.__dict__["error"]
-    if type(found) is OneOf:
+    if type(found) is SelectedObject:
         raise found.refused("the type is asked of")
-    if type(found) is Either and type(found := found.here()) is Either:
+    if type(found) is TaggedUnion and type(found := found.here()) is TaggedUnion:
         raise refused(found, "its type")
     if (trace := current()) is not None and is_users_object(found) and not made_here(trace, found):
         trace.guards.class_of(found)
@@ -53,7 +53,7 @@ def type_(x: object, *rest: object) -> object:
 
 
 def isinstance_(x: object, kinds: object) -> object:
-    if type(x) is Either:
+    if type(x) is TaggedUnion:
         return x.each(lambda q: isinstance_(q, kinds))
     x = settled(x)
     return any(is_instance(x, kind) for kind in classes(kinds))
@@ -139,7 +139,7 @@ def note_presence(guards: Guards, obj: object, name: str) -> None:
 
 
 def callable_(x: object) -> bool:
-    if type(x) is OneOf:
+    if type(x) is SelectedObject:
         return True
     x = settled(x)
     return not isinstance(x, FakeTensor) and not is_symint(x) and callable(x)

@@ -9,28 +9,36 @@ from typing import Any
 
 import numpy as np
 
-from dy2st.library.consumers import plain_loop
-from dy2st.loops.body import Iterable
-from dy2st.loops.iterables import Chained, Joined, Product, Rest, range_, sequence_of, wrapped
+from dy2st.library.iterable_builtins import plain_loop
+from dy2st.loops.body import LoopIterable
+from dy2st.loops.iterables import (
+    ChainIterator,
+    PartialIterator,
+    ProductIterator,
+    RemainingItems,
+    range_,
+    sequence_of,
+    wrapped,
+)
 from dy2st.state.ownership import LIBRARIES
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import perform
 
 
-def counted(trace: Trace | None, *iterables: object) -> list[Iterable]:
+def counted(trace: Trace | None, *iterables: object) -> list[LoopIterable]:
     """Return iterables of loops over these, if all lengths are known to Python; empty for iterators
     that are referenced elsewhere, from which no item is taken."""
-    if trace is None or any(isinstance(q, Joined) for q in iterables):
+    if trace is None or any(isinstance(q, PartialIterator) for q in iterables):
         return []
     found = [sequence_of(trace, q, numbers=True) for q in iterables]
     known = [q for q in found if q is not None and not q.is_open()]
     return known if len(known) == len(found) else []
 
 
-def joined(trace: Trace, over: Iterable, *iterables: object) -> Joined:
+def joined(trace: Trace, over: LoopIterable, *iterables: object) -> PartialIterator:
     numbers = any(sequence_of(trace, q) is None for q in iterables)
-    return Joined(trace, Rest(over, numbers))
+    return PartialIterator(trace, RemainingItems(over, numbers))
 
 
 def islice_(iterable: Any, *ends: Any) -> object:
@@ -43,7 +51,7 @@ def islice_(iterable: Any, *ends: Any) -> object:
         return perform(itertools.islice, iterable, *ends)
     trip: Any = over[0].trip
     chosen, item = range(trip)[at], over[0].item
-    picked = Iterable(len(chosen), lambda i: item(chosen.start + i * chosen.step))
+    picked = LoopIterable(len(chosen), lambda i: item(chosen.start + i * chosen.step))
     return joined(trace, picked, iterable)
 
 
@@ -54,23 +62,25 @@ def pairwise_(iterable: Any) -> object:
         return perform(itertools.pairwise, iterable)
     trip: Any = over[0].trip
     item = over[0].item
-    return joined(trace, Iterable(max(trip - 1, 0), lambda i: (item(i), item(i + 1))), iterable)
+    return joined(trace, LoopIterable(max(trip - 1, 0), lambda i: (item(i), item(i + 1))), iterable)
 
 
 def chain_(*iterables: Any) -> object:
     trace = current()
     if trace is None or all(sequence_of(trace, q, numbers=True) is None for q in iterables):
         return perform(itertools.chain, *iterables)
-    return Chained(trace, iterables)
+    return ChainIterator(trace, iterables)
 
 
 def product_(*iterables: Any, repeat: Any = 1) -> object:
     trace = current()
     many = trace is not None and any(sequence_of(trace, q, numbers=True) for q in iterables)
-    once = any(hasattr(type(q), "__next__") and not isinstance(q, Joined) for q in iterables)
+    once = any(
+        hasattr(type(q), "__next__") and not isinstance(q, PartialIterator) for q in iterables
+    )
     if trace is None or not many or once or type(repeat) is not int or repeat < 1:
         return perform(itertools.product, *iterables, repeat=repeat)
-    return Product(trace, tuple(map(wrapped, iterables)) * repeat)
+    return ProductIterator(trace, tuple(map(wrapped, iterables)) * repeat)
 
 
 def ndindex_(*shape: Any) -> object:
@@ -78,7 +88,7 @@ def ndindex_(*shape: Any) -> object:
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if trace is None or not sizes or not all(type(n) is int or is_symint(n) for n in sizes):
         return perform(np.ndindex, *shape)
-    return Product(trace, [range_(n) for n in sizes])
+    return ProductIterator(trace, [range_(n) for n in sizes])
 
 
 def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
@@ -88,14 +98,14 @@ def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
     if trace is None or not over:
         return perform(itertools.zip_longest, *iterables, fillvalue=fillvalue)
 
-    def part(low: int, high: int) -> Joined:
+    def part(low: int, high: int) -> PartialIterator:
         def item(i: Any) -> tuple[object, ...]:
             return tuple(q.item(low + i) if q.trip >= high else fillvalue for q in over)  # type: ignore[operator]
 
-        return joined(trace, Iterable(high - low, item), *iterables)
+        return joined(trace, LoopIterable(high - low, item), *iterables)
 
     trips: list[Any] = sorted({q.trip for q in over})  # type: ignore[type-var]
-    return Chained(trace, [part(low, high) for low, high in zip([0, *trips], trips)])
+    return ChainIterator(trace, [part(low, high) for low, high in zip([0, *trips], trips)])
 
 
 @plain_loop

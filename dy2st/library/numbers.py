@@ -15,7 +15,7 @@ from dy2st.branches.cond import settled_condition
 from dy2st.capture.foreign import computed_number
 from dy2st.state.arrays import tensor_of
 from dy2st.state.protocols import special
-from dy2st.state.strings import Text
+from dy2st.state.strings import LazyText
 from dy2st.state.strings import stop as stop_text
 from dy2st.trace import scalar as number
 from dy2st.trace.emitter import lift
@@ -59,7 +59,7 @@ def _conversion(kind: type) -> Callable[..., object]:
             return converted_to(trace, args[0], bool)
         users = special(trace, args[0], f"__{kind.__name__}__")
         x = users[0] if users else args[0]
-        if type(x) is Text:
+        if type(x) is LazyText:
             stop_text(x, f"converted by {kind.__name__}()")
         if isinstance(x, Tensor) or runtime(x):
             return converted_to(trace, x, kind)

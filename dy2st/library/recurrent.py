@@ -245,7 +245,7 @@ def rnn(
     mask = None
     if sequence_length is not None:
         mask = valid_steps(sequence_length, steps, batch, inputs.dtype)
-    outputs, form = [], Form()
+    outputs, form = [], StepStructure()
     for i in range(steps):
         t = steps - 1 - i if is_reverse else i
         step_inputs = at_step(inputs, t, 1 - axis)
@@ -275,7 +275,7 @@ def stack_steps(items: object, axis: int, reverse: bool) -> object:
     return paddle.flip(whole, [axis]) if reverse else whole
 
 
-class Form:
+class StepStructure:
     """The structure of what each iteration of a loop gives, taken from one of them."""
 
     def __init__(self) -> None:

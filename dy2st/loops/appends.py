@@ -13,16 +13,23 @@ from typing import Any
 
 import paddle
 
-from dy2st.branches.bounded import pad
+from dy2st.branches.padded_tensors import pad
 from dy2st.loops.containers import ContainerPorts
 from dy2st.loops.index_values import counted, gathered, iterations
 from dy2st.loops.record import LoopRecord, at
-from dy2st.state.containers import buffers, fills, shrinks, taps
-from dy2st.state.containers.either import Either
+from dy2st.state.containers import list_buffers, list_fills, list_pops, list_recurrences
+from dy2st.state.containers.list_recurrences import ConditionalElement, ListTapPort, appended
 from dy2st.state.containers.records import containers_in, recorded, regrouped, same_form
-from dy2st.state.containers.taps import ConditionalElement, TapPort, appended
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.guards import is_constant
-from dy2st.state.stacked_run import Known, Leaf, StackedRun, Unstacked, length_of, mapped
+from dy2st.state.stacked_run import (
+    KnownValue,
+    StackedLeaf,
+    StackedRun,
+    Unstacked,
+    length_of,
+    mapped,
+)
 from dy2st.state.stacked_run import leaves_of as stacked_leaves
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList
 from dy2st.state.tree import describe, elements
@@ -39,12 +46,12 @@ from ir.types import BOOL, I64, Dim, names_in
 from ir.uses import size_names
 
 
-def filled(trace: Trace, target: TraceList, made: StackedRun, fill: fills.Fill) -> None:
+def filled(trace: Trace, target: TraceList, made: StackedRun, fill: list_fills.ListFill) -> None:
     """Store the elements of a loop that has just ended; one by one, if a loop around it carries
     them."""
     trip = made.trip
     made = made if fill.step > 0 else made.slice(trace, slice(None, None, -1))
-    if fill is fills.FRONT:
+    if fill is list_fills.FRONT:
         return target.replace_parts([made, *target.parts()])
     assert isinstance(trip, int)
     places = fill.places(trip)
@@ -68,22 +75,26 @@ def last_of(plan: LoopRecord, item: object) -> object:
     return item.item(trace, trace.sym(item.trip - 1))
 
 
-def element_after(plan: LoopRecord, port: TapPort) -> object:
+def element_after(plan: LoopRecord, port: ListTapPort) -> object:
     """The element in the place of a tap at the end of the iteration."""
     target, back = port.target, port.back
     fill = plan.frame.learned.fills.get(id(target))
     if fill is not None and back > 1:
-        return fills.port(plan.trace, target, plan.frame, fill, back - 1).inner
+        return list_fills.port(plan.trace, target, plan.frame, fill, back - 1).inner
     new = appended(plan.frame, target)
-    if back <= 1 and taps.is_conditional(new) and not new[0].facts <= plan.body_trace.goes_on:
-        return taps.last_if_any(plan.trace, new[0], port.inner)
+    if (
+        back <= 1
+        and list_recurrences.is_conditional(new)
+        and not new[0].facts <= plan.body_trace.goes_on
+    ):
+        return list_recurrences.last_if_any(plan.trace, new[0], port.inner)
     if new and back <= 1:
         return last_of(plan, new[-1])
     if any(isinstance(q, StackedRun) for q in new):
         raise NeedsConcrete("an inner loop appends to a list that is read from its end")
     if back <= len(new):
         return last_of(plan, new[-back])
-    return taps.port(plan.trace, target, plan.frame, back - len(new)).inner
+    return list_recurrences.port(plan.trace, target, plan.frame, back - len(new)).inner
 
 
 def learn_growth(plan: LoopRecord) -> bool:
@@ -104,8 +115,8 @@ def learn_growth(plan: LoopRecord) -> bool:
         if any(isinstance(q, ConditionalElement) and not q.ran.data for q in items):
             why = "a list that it reads gets longer in later iterations only"
             plan.body_trace.sure = plan.body_trace.sure or NeedsConcrete(why)
-        buffers.learn(plan.trace, frame, target, leaves_of(items), known[key])
-    return any((fills.learn(frame), shrinks.learn(frame), new, gone))
+        list_buffers.learn(plan.trace, frame, target, leaves_of(items), known[key])
+    return any((list_fills.learn(frame), list_pops.learn(frame), new, gone))
 
 
 # ---------------------------------------------------------------- what one iteration appends
@@ -157,8 +168,8 @@ def collect(plan: LoopRecord) -> list[tuple[TraceList, object, Dim]]:
     out: list[tuple[TraceList, object, Dim]] = []
     if plan.frame.changed.keys() - plan.frame.queues:
         raise NeedsConcrete("a list from outside of the loop is changed as a whole")
-    fills.check_unread(plan.trace, plan.frame)
-    shrinks.check(plan.frame, plan.body_trace.tests is not None)
+    list_fills.check_unread(plan.trace, plan.frame)
+    list_pops.check(plan.frame, plan.body_trace.tests is not None)
     plan.fills = dict(plan.frame.fills)
     for target, items in plan.frame.appends.values():
         if not items:
@@ -219,7 +230,9 @@ def check_unread(
     it appends one."""
     frame = plan.frame
     read = {*frame.asked, *frame.growth, *frame.picked, *frame.observed}
-    read.update(k for k, back in frame.tails if back > 1 or not taps.is_conditional(items))
+    read.update(
+        k for k, back in frame.tails if back > 1 or not list_recurrences.is_conditional(items)
+    )
     plain = all(isinstance(q, Tensor) or is_runtime_scalar(q) for q in flat(items))
     if id(target) in read or not plain:
         raise error
@@ -281,7 +294,7 @@ def marked(plan: LoopRecord, target: TraceList, items: Sequence[Any]) -> list[ob
 
 def filled_up(trace: Trace, most: Dim, leaf: Any) -> Unstacked:
     """The elements of an inner loop in front of zeros."""
-    if isinstance(leaf, Known):
+    if isinstance(leaf, KnownValue):
         return counted(trace, most, leaf)
     whole = leaf.stacked(trace, 0)
     value = pad(trace, whole._value, (most, *whole._value.type.shape[1:]))
@@ -327,7 +340,7 @@ def check_members(plan: LoopRecord, items: Sequence[object]) -> None:
             check_members(plan, q)
         elif isinstance(q, StackedRun):
             check_members(plan, list(stacked_leaves(q)))
-        elif isinstance(q, (Leaf, Unstacked)):
+        elif isinstance(q, (StackedLeaf, Unstacked)):
             check_written(plan, q.members)
 
 
@@ -357,7 +370,7 @@ def check_item(plan: LoopRecord, q: Any) -> None:
 
 
 def named(x: object) -> str:
-    return describe(x) if type(x) is Either else f"a {type(x).__name__}"
+    return describe(x) if type(x) is TaggedUnion else f"a {type(x).__name__}"
 
 
 def grouped(plan: LoopRecord, items: Sequence[Any]) -> object:
@@ -403,10 +416,10 @@ def joined(plan: LoopRecord, items: Sequence[Any]) -> Any:
     if len(set(numbers)) > 1:
         raise NeedsConcrete("numbers and tensors are appended to one list")
     whole = pieces[0] if len(pieces) == 1 else trace.emit("concat", pieces, {"axis": 0})
-    return Group(trace.fake(whole, all(stops)), numbers[0], members)
+    return ElementGroup(trace.fake(whole, all(stops)), numbers[0], members)
 
 
-class Group:
+class ElementGroup:
     """Several elements along the first axis of one tensor."""
 
     def __init__(self, fake: FakeTensor, number: bool, members: Sequence[Value]) -> None:
@@ -418,15 +431,15 @@ def segment(plan: LoopRecord, x: Any, group: Dim) -> Any:
     """The tree of leaves for what one iteration appends; the scan is in the outer frame by now."""
     if isinstance(x, tuple):
         return regrouped(x, [segment(plan, q, group) for q in x])
-    if isinstance(x, Group):
+    if isinstance(x, ElementGroup):
         fake = x.fake
-        return Leaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
+        return StackedLeaf(plan.cell, fake._value, fake.stop_gradient, group, x.number, x.members)
     if is_runtime_scalar(x):
         of = None if x.data else x.loops
-        return Leaf(plan.cell, inner_value(plan, x.value), True, 0, True, of=of)
+        return StackedLeaf(plan.cell, inner_value(plan, x.value), True, 0, True, of=of)
     if not isinstance(x, Tensor):
-        return Known(x, plan.body_trace.loop.name)
-    return Leaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)
+        return KnownValue(x, plan.body_trace.loop.name)
+    return StackedLeaf(plan.cell, inner_value(plan, lift(plan.trace, x)._value), x.stop_gradient)
 
 
 def inner_value(plan: LoopRecord, value: Value) -> Value:
@@ -492,6 +505,6 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
 
 
 __all__ = [
-    "Group", "collect", "element_after", "filled", "last_of", "learn_growth", "segment",
+    "ElementGroup", "collect", "element_after", "filled", "last_of", "learn_growth", "segment",
     "those_appended",
 ]  # fmt: skip

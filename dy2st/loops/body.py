@@ -22,16 +22,23 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops import concat_growth, counted_growth
+from dy2st.loops import concat_growth, padded_buffers
 from dy2st.loops.appends import filled, segment, those_appended
 from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import learn_early, learn_unresolved
 from dy2st.loops.late_types import either_placeholder
 from dy2st.loops.ports import LoopPorts
-from dy2st.loops.record import Goes, Learned, LoopTrace, Path
+from dy2st.loops.record import Goes, LearnedFacts, LoopTrace, Path
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import buffers, columns, longer, lookup, shrinks, updates
-from dy2st.state.containers.buffers import Buffer
+from dy2st.state.containers import (
+    dynamic_lookup,
+    layer_attributes,
+    layer_buffers,
+    list_buffers,
+    list_pops,
+    rebound_containers,
+)
+from dy2st.state.containers.list_buffers import ListBuffer
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.stacked_run import StackedRun, taken_from
 from dy2st.state.traced_list import TraceList
@@ -67,7 +74,7 @@ Item = Callable[[Any], object]
 
 
 @dataclasses.dataclass
-class Iterable:
+class LoopIterable:
     """The iterable of a loop: at most `trip` items, `item(i)` for an int or a symbolic i.
 
     `more(i)` tells if there is an item i, where `trip` is only a bound; `limit` is a bound of
@@ -86,19 +93,19 @@ class Iterable:
         """Whether Python does not know the number of items."""
         return self.more is not None or not isinstance(self.trip, int)
 
-    def rest(self, k: int = 1) -> Iterable:
+    def rest(self, k: int = 1) -> LoopIterable:
         """Without the first `k` items."""
         more, trip = self.more, self.trip if self.trip == ENDLESS else self.trip - k
         later = None if more is None else lambda i: more(i + k)
-        return Iterable(trip, lambda i: self.item(i + k), later, uncut=self.uncut)
+        return LoopIterable(trip, lambda i: self.item(i + k), later, uncut=self.uncut)
 
 
 #: a `while` loop
-UNKNOWN = Iterable(ENDLESS, lambda i: None)
+UNKNOWN = LoopIterable(ENDLESS, lambda i: None)
 
 
 @dataclasses.dataclass
-class Code:
+class LoopCode:
     """The converted loop: its body, the variables that it assigns, and the test before each
     iteration, if there is one. `key` tells loops apart that the same calls lead to. `unroll` steps
     become one iteration of the code."""
@@ -111,7 +118,7 @@ class Code:
     key: object = None
     unroll: int = 1
 
-    def more(self, trace: Trace, over: Iterable, i: int | SymInt) -> Goes:
+    def more(self, trace: Trace, over: LoopIterable, i: int | SymInt) -> Goes:
         """Whether iteration i runs: a bool or a Number. The test is not asked without an item."""
         exists = True if over.more is None else condition(trace, over.more(i))
         if self.test is None or exists is False:
@@ -138,7 +145,9 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], object]) -> Goes
 class BodyTrace(LoopTrace):
     """One tentative trace of the body."""
 
-    def __init__(self, trace: Trace, over: Iterable, code: Code, known: Learned, go: Goes) -> None:
+    def __init__(
+        self, trace: Trace, over: LoopIterable, code: LoopCode, known: LearnedFacts, go: Goes
+    ) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
         self.over, self.code, self.names, self.unroll = over, code, code.names, code.unroll
         self.loop.limit = over.limit
@@ -163,10 +172,10 @@ class BodyTrace(LoopTrace):
             trace.frames.append(self.frame)
             settle_items(trace)
             plan = self.trace_once(before, old, asks)
-            updates.check_updates(trace, self.frame)
+            layer_buffers.check_updates(trace, self.frame)
             written = dict(self.frame.written)
         except BaseException as e:
-            lookup.forget(trace, self.loop)
+            dynamic_lookup.forget(trace, self.loop)
             if isinstance(e, Refused):
                 state_then = {(n,): a for n, a in zip(self.names, self.code.get_state())}
                 learn_unresolved(self, e, state_then, trace.frames[:depth])
@@ -184,7 +193,7 @@ class BodyTrace(LoopTrace):
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
         self.commit(plan, state, found)
-        updates.write_back(trace, self.frame)
+        layer_buffers.write_back(trace, self.frame)
 
     def trace_once(
         self, before: tuple[object, ...], old: dict[Path, object], asks: bool
@@ -195,9 +204,9 @@ class BodyTrace(LoopTrace):
         )
         held = {k: self.stand_in(v, k) for k, v in old.items()}
         queues = [self.queue(q) for q in self.known.queues.values()]
-        shrinks.enter(self.frame)
-        buffers.enter(trace, self.frame)
-        columns.enter(trace, self.frame, self.known.columns, self.known.places)
+        list_pops.enter(self.frame)
+        list_buffers.enter(trace, self.frame)
+        layer_attributes.enter(trace, self.frame, self.known.columns, self.known.places)
         for k, place in self.known.places.items():
             if held[k] is not MISSING:
                 trace.store(place, held[k])
@@ -218,7 +227,7 @@ class BodyTrace(LoopTrace):
             raise Retrace
         self.end(go)
         after = self.code.get_state()
-        new_places = self.learn_places() | columns.learn(self.frame, self.known.columns)
+        new_places = self.learn_places() | layer_attributes.learn(self.frame, self.known.columns)
         rows: list[Row] = [
             (n.rstrip("="), UNDEF if self.set_first(n) else b, p, self.carried(p, a, (n,)), (n,))
             for n, b, p, a in zip(self.names, before, stand_ins, after)
@@ -347,7 +356,7 @@ class BodyTrace(LoopTrace):
     def placeholder(self, x: Any, path: Path) -> object:
         """The placeholder of a leaf: one per place, never per object."""
         if path in self.known.rebuilt and isinstance(x, (tuple, TraceList)):
-            return longer.stand_in(self.trace, x, self.frame, self.known.rebuilt, path)
+            return rebound_containers.stand_in(self.trace, x, self.frame, self.known.rebuilt, path)
         if path in self.known.eithers:
             return either_placeholder(self, x, path)
         if isinstance(x, Tensor):
@@ -363,10 +372,10 @@ class BodyTrace(LoopTrace):
     def tensor_placeholder(self, fake: FakeTensor, path: Path) -> object:
         trace = self.trace
         if path in self.known.grown:
-            kind = counted_growth if path in self.known.counted else concat_growth
+            kind = padded_buffers if path in self.known.counted else concat_growth
             return kind.placeholder(self, fake, path)
         if path in self.known.resized:
-            return counted_growth.part_of_buffer(self, fake, path)
+            return padded_buffers.part_of_buffer(self, fake, path)
         inner = trace.new_value(fake._value.type, name_of(path), self.frame)
         trace.values.placeholders.add(inner)
         stand_in = trace.fake(inner, fake.stop_gradient and path not in self.known.trained)
@@ -440,7 +449,7 @@ class BodyTrace(LoopTrace):
             if plan.chosen.get(id(target)) == []:
                 continue
             length = self.length * group if group != 0 else self.length
-            if isinstance(item, Buffer):
+            if isinstance(item, ListBuffer):
                 made = item.run(trace, target.size(), length)
             else:
                 found = taken_from(trace, item)
@@ -450,9 +459,9 @@ class BodyTrace(LoopTrace):
                 filled(trace, target, made, plan.fills[id(target)])
             else:
                 target.note_append(made)
-        buffers.leave(trace, self.frame, self.length)
-        shrinks.leave(trace, self.frame, self.length)
-        columns.leave(trace, self.frame.columns, self.loop.trip)
+        list_buffers.leave(trace, self.frame, self.length)
+        list_pops.leave(trace, self.frame, self.length)
+        layer_attributes.leave(trace, self.frame.columns, self.loop.trip)
         for q in self.known.queues.values():
             q.replace_parts([plan.finals["list", id(q), k] for k in range(len(q.parts()))])
         for path, error in self.unreadable.items():
@@ -462,7 +471,7 @@ class BodyTrace(LoopTrace):
                 trace.store(place, self.final(old[k], plan.finals[k]))
         for doubt in plan.doubtful:
             trace.doubt(doubt)
-        longer.leave(self.known)
+        rebound_containers.leave(self.known)
         for replaced in self.replaced:
             replaced.leave()
         plan.lose()
@@ -496,4 +505,4 @@ class BodyTrace(LoopTrace):
         return unreadable(error, Alternative(after, self.enters), *absent(before))
 
 
-__all__ = ["UNKNOWN", "BodyTrace", "Code", "Item", "Retrace", "Iterable"]
+__all__ = ["UNKNOWN", "BodyTrace", "LoopCode", "Item", "Retrace", "LoopIterable"]

@@ -1,8 +1,8 @@
 """Growth by concatenation: `ys = paddle.concat([ys, new], axis=1)` in every iteration of a loop.
 
-The type of the tensor differs in every iteration, so it cannot be carried. In the body a `Grown`
-takes its place, which knows its shape and its last element and records each appended piece; the
-loop stacks the pieces, and one concat follows it.
+The type of the tensor differs in every iteration, so it cannot be carried. In the body a
+`ConcatenatedTensor` takes its place, which knows its shape and its last element and records each
+appended piece; the loop stacks the pieces, and one concat follows it.
 
 A body that reads the whole tensor gets it as a part of a buffer, which is carried and has room for
 all iterations: the pieces are stored into it, and the tensor is a slice as long as the iteration
@@ -24,7 +24,7 @@ import paddle
 
 from dy2st.loops.growth import Growth, refute, without
 from dy2st.loops.record import LoopRecord, LoopTrace
-from dy2st.state.containers.lookup import at_frame, outside
+from dy2st.state.containers.dynamic_lookup import at_frame, outside
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Shape, Tensor
 from dy2st.trace.item import size_of
@@ -36,7 +36,7 @@ from ir import Carry, Size, Stack, Type, Value
 from ir.types import I64, Dim
 
 
-class Source:
+class CarriedTensor:
     """The tensor at the start of an iteration; `tail` is its last element, once it was asked.
     `initial` is the buffer before the loop, `buffers` are those of the body by the number of pieces
     that it has stored, where the body reads the whole tensor. `final` is the tensor after the loop,
@@ -151,7 +151,7 @@ class Source:
         return value, init
 
 
-class Grown(FakeTensor):  # type: ignore[misc]
+class ConcatenatedTensor(FakeTensor):  # type: ignore[misc]
     """`source` with `pieces` attached in this iteration."""
 
     @property
@@ -173,7 +173,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
         )
 
     @property
-    def source(self) -> Source:
+    def source(self) -> CarriedTensor:
         return self.__dict__["source"]  # type: ignore[no-any-return]
 
     @property
@@ -191,9 +191,11 @@ class Grown(FakeTensor):  # type: ignore[misc]
     def shape(self) -> Any:
         return Shape(make(d, current()) for d in self.ask_type().shape)
 
-    def merged(self, other: object, join: Callable[[object, object], FakeTensor]) -> Grown | None:
+    def merged(
+        self, other: object, join: Callable[[object, object], FakeTensor]
+    ) -> ConcatenatedTensor | None:
         """This tensor and one that a branch has made longer by pieces of the same types."""
-        if type(other) is not Grown or other.source is not self.source:
+        if type(other) is not ConcatenatedTensor or other.source is not self.source:
             return None
         pairs = list(zip(self.pieces, other.pieces))
         same = all(x._value.type == y._value.type for x, y in pairs)
@@ -202,7 +204,7 @@ class Grown(FakeTensor):  # type: ignore[misc]
             return None
         return grown(self.source, [join(x, y) for x, y in pairs])
 
-    def same_pieces(self, other: Grown) -> bool:
+    def same_pieces(self, other: ConcatenatedTensor) -> bool:
         return list(map(id, self.pieces)) == list(map(id, other.pieces))
 
     def outlives(self, frame: Frame) -> bool:
@@ -231,16 +233,16 @@ class Grown(FakeTensor):  # type: ignore[misc]
         return self.source.stop_gradient and all(q.stop_gradient for q in self.pieces)
 
 
-def grown(source: Source, pieces: Sequence[object]) -> Grown:
-    made = Grown()
+def grown(source: CarriedTensor, pieces: Sequence[object]) -> ConcatenatedTensor:
+    made = ConcatenatedTensor()
     made.__dict__.update(source=source, pieces=tuple(pieces))
     return made
 
 
 # ---------------------------------------------------------------- in the body
-def attach(trace: Trace, parts: Sequence[Any], axis: object) -> Grown | None:
+def attach(trace: Trace, parts: Sequence[Any], axis: object) -> ConcatenatedTensor | None:
     """`paddle.concat(parts, axis)` of a growing tensor and what is attached to it."""
-    at = [k for k, q in enumerate(parts) if type(q) is Grown]
+    at = [k for k, q in enumerate(parts) if type(q) is ConcatenatedTensor]
     if len(at) != 1 or not isinstance(axis, int) or is_symint(axis):
         return None
     whole = parts[at[0]]
@@ -255,7 +257,7 @@ def attach(trace: Trace, parts: Sequence[Any], axis: object) -> Grown | None:
     return grown(whole.source, pieces)
 
 
-def item(trace: Trace, x: Grown, items: Sequence[object]) -> Any:
+def item(trace: Trace, x: ConcatenatedTensor, items: Sequence[object]) -> Any:
     """`x[..., -1, ...]` or `x[..., -1:, ...]`: the last element; anything else needs the whole."""
     axis = x.source.growth.axis
     full = expanded(items, x.ndim)
@@ -287,7 +289,7 @@ def expanded(items: Sequence[object], ndim: int) -> list[Any] | None:
     return out
 
 
-def is_last(trace: Trace, x: Grown, at: Any) -> bool:
+def is_last(trace: Trace, x: ConcatenatedTensor, at: Any) -> bool:
     n = x.shape[x.source.growth.axis]
     if isinstance(at, slice):
         start = at.start
@@ -299,22 +301,24 @@ def is_last(trace: Trace, x: Grown, at: Any) -> bool:
 
 
 # ---------------------------------------------------------------- after the body
-def placeholder(body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]) -> Grown:
-    return grown(Source(body_trace, body_trace.known.grown[path], fake, path), ())
+def placeholder(
+    body_trace: LoopTrace, fake: FakeTensor, path: tuple[object, ...]
+) -> ConcatenatedTensor:
+    return grown(CarriedTensor(body_trace, body_trace.known.grown[path], fake, path), ())
 
 
-def settle(plan: LoopRecord, name: str, p: Grown, a: object) -> object:
+def settle(plan: LoopRecord, name: str, p: ConcatenatedTensor, a: object) -> object:
     """The tensor after the loop; raises NeedsConcrete where it did not grow as it was learned."""
     if p.source.final is None:
         p.source.final = settle_first(plan, name, p.source, a)
     return p.source.final
 
 
-def settle_first(plan: LoopRecord, name: str, source: Source, a: object) -> object:
+def settle_first(plan: LoopRecord, name: str, source: CarriedTensor, a: object) -> object:
     """Like `settle`; the ports of the loop are created once."""
     trace = plan.trace
     axis, step = source.growth.axis, source.growth.step
-    if type(a) is not Grown or a.source is not source:
+    if type(a) is not ConcatenatedTensor or a.source is not source:
         return settle_made(plan, name, source, a)
     if sum_of(q._value.type.shape[axis] for q in a.pieces) != step:
         raise source.unequal(name)
@@ -336,7 +340,11 @@ def settle_first(plan: LoopRecord, name: str, source: Source, a: object) -> obje
 
 
 def attached(
-    plan: LoopRecord, source: Source, pieces: Value, stop_gradient: bool, missed: Value | None
+    plan: LoopRecord,
+    source: CarriedTensor,
+    pieces: Value,
+    stop_gradient: bool,
+    missed: Value | None,
 ) -> FakeTensor:
     """The tensor with the pieces of all iterations, which are stacked along its axis."""
     trace, axis, init = plan.trace, source.growth.axis, source.init._value
@@ -359,7 +367,7 @@ def attached(
     return trace.fake(value, stop_gradient)
 
 
-def returned(plan: LoopRecord, name: str, a: Grown) -> object:
+def returned(plan: LoopRecord, name: str, a: ConcatenatedTensor) -> object:
     """The value after the loop of `return ids` in its body. It is read only if an iteration has set
     it, which ends the loop: then it is what the place of the tensor holds. Raises NeedsConcrete for
     an earlier part of the tensor."""
@@ -371,7 +379,7 @@ def returned(plan: LoopRecord, name: str, a: Grown) -> object:
         flag = plan.ends.get((name.replace("_return_value__", "_returned__"),))
         kept = not a.pieces and ended <= equivalents(flag)
     else:
-        kept = type(end) is Grown and end.source is source and end.same_pieces(a)
+        kept = type(end) is ConcatenatedTensor and end.source is source and end.same_pieces(a)
     if not kept:
         raise NeedsConcrete(f"{name} leaves the loop as an earlier part of a growing tensor")
     return settle(plan, name, grown(source, ()), end)
@@ -384,7 +392,7 @@ def equivalents(flag: object) -> frozenset[PathCondition]:
     return known(flag, "implies") & known(flag, "implied")
 
 
-def broken_off(plan: LoopRecord, source: Source) -> Value | None:
+def broken_off(plan: LoopRecord, source: CarriedTensor) -> Value | None:
     """1 after the loop if its last iteration ended in front of the concat, else 0; None if each
     iteration comes to it. What the last one has stored lies behind the end of the tensor."""
     trace, path = plan.trace, source.path
@@ -392,7 +400,7 @@ def broken_off(plan: LoopRecord, source: Source) -> Value | None:
     if other is None:
         return None
     old, facts = other.value, tuple(other.facts or ())
-    unchanged = type(old) is Grown and old.source is source and not old.pieces
+    unchanged = type(old) is ConcatenatedTensor and old.source is source and not old.pieces
     if not unchanged or len(facts) != 1 or facts[0][0] not in ("is", "not"):
         raise plan.body_trace.unreadable[path]
     ((op, flag),) = facts
@@ -406,7 +414,7 @@ def broken_off(plan: LoopRecord, source: Source) -> Value | None:
     return plan.add_carry(trace.new_value(Type(I64), "missed"), none, inner, "missed")
 
 
-def length_after(trace: Trace, source: Source, iterations: Dim, missed: Value | None) -> Dim:
+def length_after(trace: Trace, source: CarriedTensor, iterations: Dim, missed: Value | None) -> Dim:
     """Return the length of the tensor after the loop."""
     n, step = source.init._value.type.shape[source.growth.axis], source.growth.step
     if missed is None:
@@ -415,7 +423,7 @@ def length_after(trace: Trace, source: Source, iterations: Dim, missed: Value | 
     return n + size_of(trace, ran, source.body_trace.loop.trip) * step
 
 
-def settle_made(plan: LoopRecord, name: str, source: Source, a: object) -> object:
+def settle_made(plan: LoopRecord, name: str, source: CarriedTensor, a: object) -> object:
     """The tensor after the loop, where an iteration makes all of it: `concat` and then `gather`."""
     axis, index = source.growth.axis, Size.named(plan.body_trace.loop.name)
     shape = list(source.init._value.type.shape)
@@ -435,7 +443,7 @@ def settle_made(plan: LoopRecord, name: str, source: Source, a: object) -> objec
     return settle_buffer(plan, name, source, after, bool(a.stop_gradient), missed)
 
 
-def carry_tail(plan: LoopRecord, source: Source, value: Value) -> None:
+def carry_tail(plan: LoopRecord, source: CarriedTensor, value: Value) -> None:
     """Carry the last element of the tensor, which is that of `value`, if the body reads it."""
     if source.tail is not None:
         inner, init = source.tail
@@ -444,7 +452,7 @@ def carry_tail(plan: LoopRecord, source: Source, value: Value) -> None:
         plan.carries[inner] = Carry(inner, init, plan.trace.emit("index", [value], attrs), None)
 
 
-def stored(plan: LoopRecord, a: Grown) -> Value:
+def stored(plan: LoopRecord, a: ConcatenatedTensor) -> Value:
     """The buffer with the pieces of an iteration."""
     return plan.trace.read_value(a.source.buffer(plan.trace, a.pieces))
 
@@ -452,7 +460,7 @@ def stored(plan: LoopRecord, a: Grown) -> Value:
 def settle_buffer(
     plan: LoopRecord,
     name: str,
-    source: Source,
+    source: CarriedTensor,
     after: Value,
     stop_gradient: bool,
     missed: Value | None,
@@ -481,7 +489,7 @@ def sum_of(dims: Iterable[Dim]) -> Dim:
 
 
 __all__ = [
-    "Grown",
+    "ConcatenatedTensor",
     "attach",
     "item",
     "placeholder",

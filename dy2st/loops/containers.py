@@ -13,15 +13,20 @@ from typing import Any
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
 from dy2st.loops.record import LoopRecord, LoopTrace, Path, refute
 from dy2st.state.container_writes import Contents
-from dy2st.state.containers import buffers
-from dy2st.state.containers.longer import Longer, Replaced, grow, is_longer
-from dy2st.state.containers.lookup import is_short
+from dy2st.state.containers import list_buffers
+from dy2st.state.containers.dynamic_lookup import is_short
+from dy2st.state.containers.rebound_containers import (
+    ExtendedList,
+    ReboundContainer,
+    grow,
+    is_longer,
+)
 from dy2st.state.containers.records import element_doubt, fields_of
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
-    Mismatch,
+    TypeMismatch,
     alike,
     describe,
     doubtful,
@@ -31,11 +36,11 @@ from dy2st.state.tree import (
     parts,
     rebuilt,
 )
-from dy2st.trace.facts import Doubt
-from dy2st.trace.frames import Loop
+from dy2st.trace.frames import TracedLoop
 from dy2st.trace.scalar import RuntimeScalar, is_mixed, kind_of, make, under, value_in
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.trace import Trace
+from dy2st.trace.trace_state import AmbiguousContainer
 from dy2st.trace.undo import MISSING
 from ir import Value
 from ir.types import I64, Dim
@@ -48,18 +53,20 @@ Row = tuple[str, Any, Any, Any, tuple[object, ...]]
 def note_copies(body_trace: LoopTrace, x: Any, copy: object, path: tuple[object, ...]) -> None:
     """A copy stands for `x` in the first iteration only. The body may change neither, but for a
     copy of a container that the function has made, and that it reads by no other name."""
-    if copy is x or isinstance(copy, Longer):
+    if copy is x or isinstance(copy, ExtendedList):
         return
     if is_container(x) and type(copy) is not tuple:
         trace, every = body_trace.trace, body_trace.replaced
         note_contents(trace, x)
         reason = f"{displayed(path)} is changed in place and also rebound"
-        made = Replaced(trace, (x, copy, path), parts(copy), reason, body_trace.loop, hidden)
+        made = ReboundContainer(
+            trace, (x, copy, path), parts(copy), reason, body_trace.loop, hidden
+        )
         if not isinstance(x, TraceList):
             made.own = fields_of(x) is not None and trace.home(x) in trace.frames
             changed = partial(note_change, body_trace, made) if made.own else None
-            trace.doubt(Doubt(x, (x, copy), made.stop))
-            trace.doubt(Doubt(copy, (x, copy), made.stop, on_change=changed))
+            trace.doubt(AmbiguousContainer(x, (x, copy), made.stop))
+            trace.doubt(AmbiguousContainer(copy, (x, copy), made.stop, on_change=changed))
         for q in every:
             if q.first is x:
                 q.seen = made.seen = True
@@ -69,7 +76,7 @@ def note_copies(body_trace: LoopTrace, x: Any, copy: object, path: tuple[object,
         note_copies(body_trace, q, part, (*path, k))
 
 
-def note_change(body_trace: LoopTrace, replaced: Replaced) -> None:
+def note_change(body_trace: LoopTrace, replaced: ReboundContainer) -> None:
     """The copy of a dict or object is changed: the next trace hides the one from before."""
     if replaced.path not in body_trace.known.rewritten:
         body_trace.known.rewritten.add(replaced.path)
@@ -97,7 +104,7 @@ def carry_elements(body_trace: LoopTrace, path: tuple[object, ...], b: Any) -> N
     known.fresh.add(path)
     if id(b) in body_trace.stored:
         known.rewritten.add(path)
-    buffers.forget_slots(known.places, b)
+    list_buffers.forget_slots(known.places, b)
 
 
 def hidden(error: BaseException) -> object:
@@ -123,11 +130,11 @@ class ContainerPorts(LoopRecord):
     ) -> None:
         super().__init__(body_trace)
         self.begins, self.ends = begins, ends
-        self.extensions: dict[int, tuple[Longer, Longer]] = {}
+        self.extensions: dict[int, tuple[ExtendedList, ExtendedList]] = {}
         self.listed: dict[int, object] = {}
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
-        self.doubtful: list[Doubt] = []
+        self.doubtful: list[AmbiguousContainer] = []
         self.longer = {path: q for path, q in body_trace.known.rebuilt.items() if q is not None}
         self.extend()
 
@@ -141,7 +148,7 @@ class ContainerPorts(LoopRecord):
         known = self.body_trace.known
         for path, target in self.longer.items():
             after = self.value_at(path)
-            extended = after if isinstance(after, Longer) and after.base is target else None
+            extended = after if isinstance(after, ExtendedList) and after.base is target else None
             if self.changes(target.of[0]) or extended is None and after is not target:
                 refute(known, path)
                 raise Retrace
@@ -184,7 +191,7 @@ class ContainerPorts(LoopRecord):
         """An int that is `goes_on` for the next iteration, another one after a `break`."""
         try:
             self.settle(name, b, p, goes_on, path)
-        except Mismatch:
+        except TypeMismatch:
             self.learn_number(path, int, a.data)
             raise Retrace from None
         with self.trace.outside():
@@ -202,13 +209,13 @@ class ContainerPorts(LoopRecord):
         out.mixed = any(map(is_mixed, sources))
         return out
 
-    def lengthened(self, b: Any, target: Longer) -> Longer:
+    def lengthened(self, b: Any, target: ExtendedList) -> ExtendedList:
         """The list after the loop, which is another one than before it if the loop runs."""
         length: Dim | None = self.body_trace.length if self.body_trace.certain else None
         if target.kind is list and not isinstance(length, int):
             stop = doubtful(self.trace, "Each iteration of a loop makes a longer one.")
             before = () if b is UNDEF else (b,)
-            self.doubtful.append(Doubt(target, before, stop, length))
+            self.doubtful.append(AmbiguousContainer(target, before, stop, length))
         return target
 
     def settle_each(self, rows: Iterable[Row], learns: bool = False) -> list[object]:
@@ -221,10 +228,10 @@ class ContainerPorts(LoopRecord):
                 out.append(self.settled_place(*row))
             except Retrace:
                 learns = True
-            except (Mismatch, NeedsConcrete) as e:
+            except (TypeMismatch, NeedsConcrete) as e:
                 errors.append(e)
         if learns:
-            sure = [q for q in errors if isinstance(q, Mismatch) and q.sure]
+            sure = [q for q in errors if isinstance(q, TypeMismatch) and q.sure]
             self.body_trace.sure = self.body_trace.sure or next(iter(sure), None)
             raise Retrace
         if errors:
@@ -257,7 +264,7 @@ class ContainerPorts(LoopRecord):
         if a is b:
             return b
         if b is MISSING:
-            raise Mismatch(name, describe(b), describe(a))
+            raise TypeMismatch(name, describe(b), describe(a))
         new, home, known = b is UNDEF, self.trace.home(a), self.body_trace.known
         if home is self.frame and path not in known.fresh and self.is_changed(b):
             known.fresh.add(path)
@@ -275,7 +282,7 @@ class ContainerPorts(LoopRecord):
             few = is_short(self.body_trace.loop)
             raise NeedsConcrete(f"{name} is a list that an inner loop fills", few=few)
         if not new and not (is_container(b) and alike(a, b)):
-            raise Mismatch(name, describe(b), describe(a), peel=self.filling(None, b, a))
+            raise TypeMismatch(name, describe(b), describe(a), peel=self.filling(None, b, a))
         if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
@@ -309,7 +316,7 @@ class ContainerPorts(LoopRecord):
         """A dict or object that the function has made."""
         return fields_of(x) is not None and self.trace.home(x) in self.trace.frames
 
-    def exchanged(self, path: tuple[object, ...]) -> Replaced | None:
+    def exchanged(self, path: tuple[object, ...]) -> ReboundContainer | None:
         """The list that is in a place after a known number of iterations, which exchange it with
         those in other places."""
         body_trace = self.body_trace
@@ -394,12 +401,12 @@ class ContainerPorts(LoopRecord):
             self.doubtful.append(element_doubt(self.trace, made, loop, (b,) if before else ()))
         return made
 
-    def loop_of_lists(self, a: object) -> Loop | None:
+    def loop_of_lists(self, a: object) -> TracedLoop | None:
         """The loop that has put a container into a list, if one has."""
         if id(a) in self.listed:
             return self.body_trace.loop
         doubt = self.trace.objects.doubts.get(id(a))
-        return next((q for q in doubt.among if isinstance(q, Loop)), None) if doubt else None
+        return next((q for q in doubt.among if isinstance(q, TracedLoop)), None) if doubt else None
 
     def is_new(self, x: object) -> bool:
         """Whether this iteration has made a container."""
@@ -421,7 +428,9 @@ class ContainerPorts(LoopRecord):
             length = None
         reason = "Some iterations of a loop make a new one, depending on data."
         if not isinstance(length, int):
-            self.doubtful.append(Doubt(made, before, doubtful(self.trace, reason), length))
+            self.doubtful.append(
+                AmbiguousContainer(made, before, doubtful(self.trace, reason), length)
+            )
 
     def is_fresh(self, path: tuple[object, ...]) -> bool:
         """Whether each iteration makes the container of a place, and nothing but that."""

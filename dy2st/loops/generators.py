@@ -21,8 +21,8 @@ from dy2st.branches.unresolved import here
 from dy2st.capture.foreign.iterators import advanced
 from dy2st.convert.unsupported import is_generator
 from dy2st.loops.iterables import (
-    Joined,
-    Numbers,
+    NumberSequence,
+    PartialIterator,
     applied,
     is_lost,
     lost,
@@ -30,8 +30,8 @@ from dy2st.loops.iterables import (
     taken,
     zip_,
 )
-from dy2st.state.containers import longer
-from dy2st.state.containers.lookup import MOST_UNROLLED, flat
+from dy2st.state.containers import rebound_containers
+from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED, flat
 from dy2st.state.ownership import check_keys, note_contents, refuse
 from dy2st.state.protocols import UserIterator, iterable_of, users_method
 from dy2st.trace.scalar import is_runtime_scalar
@@ -262,7 +262,9 @@ def display(kind: str, stars: Sequence[bool], *values: Any) -> Any:
     trace, made = current(), {"list": list, "tuple": tuple}[kind]
     if trace is not None:
         pairs = zip(stars, values)
-        return longer.display(made, stars, [shown(q) if star else here(q) for star, q in pairs])
+        return rebound_containers.display(
+            made, stars, [shown(q) if star else here(q) for star, q in pairs]
+        )
     return made(q for star, x in zip(stars, values) for q in (x if star else (x,)))
 
 
@@ -270,7 +272,7 @@ def shown(x: object) -> Any:
     """Return an iterable for C code, which exhausts it: the list of an iterator that can be one
     loop."""
     trace, x = current(), iterated(x)
-    return x if trace is None or not isinstance(x, Joined) else trace.hooks.call(listed)(x)
+    return x if trace is None or not isinstance(x, PartialIterator) else trace.hooks.call(listed)(x)
 
 
 def listed(items: Any) -> list[object]:
@@ -335,7 +337,7 @@ def comprehension(f: Callable[..., object], iterable: object, *rest: object) -> 
         return f(iterable, *rest)
     check_made_here(trace, iterable)
     if sequence_of(trace, iterable) is None and sequence_of(trace, iterable, numbers=True):
-        iterable = Numbers(iterable)
+        iterable = NumberSequence(iterable)
     frame = trace.frame
     ops, notes = len(frame.builder.ops), len(frame.notes)
     out = f(iterable, *rest)

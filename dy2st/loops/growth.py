@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dy2st.branches.unresolved import Unresolved, alternatives, generated
-from dy2st.loops.record import Learned, LoopTrace
+from dy2st.loops.record import LearnedFacts, LoopTrace
 from dy2st.state.guards import same_constant
 from dy2st.state.tree import (
-    Mismatch,
+    TypeMismatch,
     alike,
     describe,
     elements,
@@ -83,7 +83,7 @@ def learn_early(trace: LoopTrace, before: object, after: Any, path: tuple[object
     if (before is None or before is MISSING) and not isinstance(getattr(place, "obj", None), list):
         if isinstance(after, FakeTensor) or is_container(after):
             text = describe(before), describe(after)
-            trace.sure = trace.sure or Mismatch(str(place), *text)
+            trace.sure = trace.sure or TypeMismatch(str(place), *text)
     elif isinstance(before, FakeTensor) and isinstance(after, FakeTensor):
         port = trace.frame.consts.get(before._value)
         if port is not None and before._value.type != after._value.type:
@@ -153,7 +153,7 @@ def larger(body_trace: LoopTrace, before: Type, after: Type) -> Growth | None:
     return Growth(axes[0], step, False) if isinstance(step, int) and step > 0 else None
 
 
-def numbered(known: Learned) -> Iterator[int]:
+def numbered(known: LearnedFacts) -> Iterator[int]:
     """The traces of a loop: those that try whether a list gets longer are not counted."""
     traces = 0
     for whole in range(MOST_TRACES):
@@ -195,7 +195,7 @@ def refute(body_trace: LoopTrace) -> bool:
     return bool(wrong)
 
 
-def unsteady(known: Learned) -> bool:
+def unsteady(known: LearnedFacts) -> bool:
     """After a trace in which an index left its axis: integers that seemed to move by a constant
     (`pos = (pos + 1) % n` does at first) are values of the program. Whether there are some."""
     wrong = known.steps.keys() - known.numbers.keys()

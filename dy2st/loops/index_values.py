@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
+from dy2st.state.stacked_run import KnownValue, StackedRun, Unstacked, mapped
 from dy2st.state.tree import describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
@@ -28,7 +28,7 @@ from ir.program import Cond, Const, Node
 from ir.types import I64, Dim, line, substitute_dim
 
 
-class Unknown(Exception):
+class DataDependent(Exception):
     """The value follows from data, or from an op that is not known here."""
 
 
@@ -70,7 +70,7 @@ class IndexValues:
         if isinstance(op, Cond):
             return self.chosen(op, value)
         if not isinstance(op, Op) or len(op.results) > 1:
-            raise Unknown
+            raise DataDependent
         if op.name in ("index", "dynamic_index"):
             return self.element(op)
         if op.name == "full" and not value.type.shape:
@@ -78,7 +78,7 @@ class IndexValues:
         args = [self.of(v) for v in op.operands]
         plain = not any(isinstance(q, Size) for q in op.attrs.values())
         if op.row.kernel is None or not plain or any(v.type.shape for v in op.operands):
-            raise Unknown
+            raise DataDependent
         assert op.row.ref is not None
         with np.errstate(all="ignore"):
             return op.row.ref(*args, **op.attrs)
@@ -86,17 +86,17 @@ class IndexValues:
     def element(self, op: Op) -> Any:
         """An element of a constant at an index."""
         if op.operands[0].type.ndim != 1:
-            raise Unknown
+            raise DataDependent
         rows = self.of(op.operands[0])
         at = self.of(op.operands[1]) if op.name == "dynamic_index" else self.affine(op)
         if np.any(at < 0) or np.any(at >= len(rows)):
-            raise Unknown
+            raise DataDependent
         return rows[at]
 
     def affine(self, op: Op) -> Any:
         start, step = line(op.attrs["index"], self.loop.name) or (None, None)
         if not isinstance(start, int) or not isinstance(step, int):
-            raise Unknown
+            raise DataDependent
         return start + step * self.found[self.loop.index]
 
     def chosen(self, op: Cond, value: Value) -> Any:
@@ -114,7 +114,7 @@ def iterations(trace: Trace, frame: Frame, tests: Sequence[tuple[Any, bool]]) ->
     values = IndexValues(trace, frame, loop.trip)
     try:
         answers = [np.broadcast_to(values.of(q.value) == truth, loop.trip) for q, truth in tests]
-    except Unknown:
+    except DataDependent:
         return None
     return np.flatnonzero(np.logical_and.reduce(answers)).tolist()  # type: ignore[no-any-return]
 
@@ -165,7 +165,7 @@ def rows_of(trace: Trace, whole: FakeTensor, chosen: Sequence[int]) -> Any:
     return trace.fake(value, whole.stop_gradient)
 
 
-def counted(trace: Trace, most: Dim, leaf: Known) -> Unstacked:
+def counted(trace: Trace, most: Dim, leaf: KnownValue) -> Unstacked:
     """The numbers of an inner loop that follow from its index."""
     x: Any = leaf.value
     known = line(dim_of(x), leaf.loop) if type(x) is int or is_symint(x) else None

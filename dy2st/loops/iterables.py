@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from dy2st.capture.indexing.items import getitem
-from dy2st.loops.body import Iterable
+from dy2st.loops.body import LoopIterable
 from dy2st.state.arrays import is_array
-from dy2st.state.containers import lookup
+from dy2st.state.containers import dynamic_lookup
 from dy2st.state.containers.layers import difference
 from dy2st.state.containers.records import holds_record
 from dy2st.state.ownership import made_here, note_contents, refuse
@@ -34,27 +34,27 @@ from ir import ENDLESS, Loc
 from ir.types import Dim
 
 
-def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> Iterable | None:
+def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> LoopIterable | None:
     """Return the iterable of a rolled loop over an object, None if there is none. With `numbers`, a
     list of numbers, which become numbers of the program, or of Layers has one, too."""
     if isinstance(iterable, Tensor):
         shape = _shape(trace, iterable)
         if not shape:
             return None
-        return Iterable(shape[0], lambda i: getitem(trace, iterable, i))
+        return LoopIterable(shape[0], lambda i: getitem(trace, iterable, i))
     if type(iterable) is range:
-        return Iterable(len(iterable), lambda i: iterable.start + i * iterable.step)
+        return LoopIterable(len(iterable), lambda i: iterable.start + i * iterable.step)
     if isinstance(iterable, SymRange):
         return of_range(trace, iterable)
-    if isinstance(iterable, RunRange):
-        return Iterable(ENDLESS, iterable.item, iterable.has)
-    if isinstance(iterable, Joined):
+    if isinstance(iterable, RuntimeRange):
+        return LoopIterable(ENDLESS, iterable.item, iterable.has)
+    if isinstance(iterable, PartialIterator):
         iterable = iterable.rest()
-    if isinstance(iterable, Rest):
+    if isinstance(iterable, RemainingItems):
         return iterable.over if numbers or not iterable.numbers else None
     if is_array(iterable) and iterable.ndim:  # type: ignore[attr-defined]
         rows: Any = iterable
-        return Iterable(rows.fake._value.type.shape[0], lambda i: rows[i])
+        return LoopIterable(rows.fake._value.type.shape[0], lambda i: rows[i])
     if isinstance(iterable, TraceList) and iterable.segmented:
         parts = contents(iterable)
         part = parts[0] if len(parts) == 1 else iterable.as_segment(trace)
@@ -63,7 +63,7 @@ def sequence_of(trace: Trace, iterable: Any, numbers: bool = False) -> Iterable 
     return of_elements(trace, iterable) if numbers else None
 
 
-def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> Iterable:
+def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> LoopIterable:
     """A loop over a list that loops have filled, whose elements are `part` when it begins. Those
     that its body stores are read as in eager."""
     begun = items.raw()
@@ -76,7 +76,7 @@ def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> Iterable:
             raise length_changes()
         return items[i]
 
-    return Iterable(part.trip, item)
+    return LoopIterable(part.trip, item)
 
 
 def length_changes() -> BaseException:
@@ -87,14 +87,16 @@ def length_changes() -> BaseException:
     )
 
 
-def of_elements(trace: Trace, items: Any) -> Iterable | None:
+def of_elements(trace: Trace, items: Any) -> LoopIterable | None:
     """A loop over a list, tuple or array of many numbers of one kind, or over many tensors or
     Layers of one structure."""
-    layers = lookup.is_holder(items)
-    if not (layers or isinstance(items, TraceList) or lookup.is_sequence(items)):
+    layers = dynamic_lookup.is_holder(items)
+    if not (layers or isinstance(items, TraceList) or dynamic_lookup.is_sequence(items)):
         return None
     n = len(items)
-    if n <= lookup.MOST_UNROLLED or not lookup.are_alike(list(items) if layers else items):
+    if n <= dynamic_lookup.MOST_UNROLLED or not dynamic_lookup.are_alike(
+        list(items) if layers else items
+    ):
         return None
     if not layers:
         note_contents(trace, items)
@@ -108,12 +110,12 @@ def of_elements(trace: Trace, items: Any) -> Iterable | None:
             raise length_changes()
         return items[i]
 
-    return Iterable(n, item)
+    return LoopIterable(n, item)
 
 
 def note_unlike(trace: Trace, items: Any) -> None:
     """The report says why a loop over many Layers is none of the program."""
-    many = lookup.is_holder(items) and len(items) > lookup.MOST_UNROLLED
+    many = dynamic_lookup.is_holder(items) and len(items) > dynamic_lookup.MOST_UNROLLED
     if many and (why := difference(list(items))):
         trace.frame.notes.append(in_turn(trace.where(), len(items), f"its index {why}", True))
 
@@ -122,7 +124,7 @@ def in_turn(site: Loc, trip: Dim, why: str, of_layers: bool) -> tuple[str, Loc, 
     """What the report says of a loop that runs one iteration after the other. One over the layers
     of a model, or over what Python keeps for each of them, is as long as the model is deep: one
     loop of the program would take no less time."""
-    if of_layers and isinstance(trip, int) and 0 <= trip <= lookup.MOST_WRITTEN_OUT:
+    if of_layers and isinstance(trip, int) and 0 <= trip <= dynamic_lookup.MOST_WRITTEN_OUT:
         return "written out", site, f"{trip} iterations: {why}"
     return "unrolled", site, why
 
@@ -130,7 +132,7 @@ def in_turn(site: Loc, trip: Dim, why: str, of_layers: bool) -> tuple[str, Loc, 
 def picked(trace: Trace, item: object) -> object:
     """Return the item of a list at the loop's index. It may not leave the loop: the list has it,
     too."""
-    found = lookup.flat((item,))
+    found = dynamic_lookup.flat((item,))
     trace.values.iterated.update(q._value for q in found if isinstance(q, FakeTensor))
     return item
 
@@ -138,17 +140,17 @@ def picked(trace: Trace, item: object) -> object:
 def element_of(trace: Trace, items: Any, i: RuntimeScalar | SymInt) -> object:
     if isinstance(items, TraceList):
         return items[i]
-    if lookup.is_holder(items):
-        return lookup.element(trace, items, list(items), i, type(items).__name__)
-    return lookup.element(trace, items, items, i, type(items).__name__)
+    if dynamic_lookup.is_holder(items):
+        return dynamic_lookup.element(trace, items, list(items), i, type(items).__name__)
+    return dynamic_lookup.element(trace, items, items, i, type(items).__name__)
 
 
-def of_range(trace: Trace, r: SymRange) -> Iterable:
+def of_range(trace: Trace, r: SymRange) -> LoopIterable:
     """A step that does not divide the range leaves a loop of at most as many iterations."""
     gap = (dim_of(r.stop) - dim_of(r.start)) * (1 if r.step > 0 else -1)
     trace.require(gap, 0, "range")
     if r.divides:
-        return Iterable(r.trip, lambda i: r.start + i * r.step)
+        return LoopIterable(r.trip, lambda i: r.start + i * r.step)
 
     def more(i: Any) -> object:
         if type(i) is int and i == 0:
@@ -156,10 +158,10 @@ def of_range(trace: Trace, r: SymRange) -> Iterable:
         return r.start + i * r.step < r.stop if r.step > 0 else r.start + i * r.step > r.stop
 
     limit = (abs(r.step), gap - 1)
-    return Iterable(gap, lambda i: r.start + i * r.step, more, limit)
+    return LoopIterable(gap, lambda i: r.start + i * r.step, more, limit)
 
 
-class RunRange:
+class RuntimeRange:
     """A `range` whose bounds the program computes."""
 
     def __init__(self, trace: Trace, start: object, stop: Any, step: Any) -> None:
@@ -185,7 +187,7 @@ class RunRange:
         raise stop(self.length, "an element of a range")
 
 
-RunRange.__name__ = RunRange.__qualname__ = "range"
+RuntimeRange.__name__ = RuntimeRange.__qualname__ = "range"
 
 
 def range_(*args: Any) -> object:
@@ -199,7 +201,7 @@ def range_(*args: Any) -> object:
     start, last, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
     if not is_runtime_scalar(step) and step == 0:
         raise ValueError("range() arg 3 must not be zero")
-    return RunRange(trace, start, last, step)
+    return RuntimeRange(trace, start, last, step)
 
 
 def as_index(trace: Trace, x: object) -> object:
@@ -219,7 +221,7 @@ def _shape(trace: Trace, x: Tensor) -> tuple[Dim, ...]:
     return x.ask_type().shape if isinstance(x, FakeTensor) else tuple(int(d) for d in x.shape)
 
 
-class Numbers:
+class NumberSequence:
     """Numbers of Python for a comprehension or a builtin, which may need them as such."""
 
     def __init__(self, items: Any) -> None:
@@ -229,13 +231,13 @@ class Numbers:
         return iter(self.items)
 
 
-class Rest:
+class RemainingItems:
     """The remaining items of `enumerate`, `zip`, `reversed` or `map` over a rollable iterable.
     `numbers`: over a list of numbers, which only a `for` statement makes one of. `backwards`: the
     list that `reversed` runs over, if a loop has filled it."""
 
     def __init__(
-        self, over: Iterable, numbers: bool = False, backwards: TraceList | None = None
+        self, over: LoopIterable, numbers: bool = False, backwards: TraceList | None = None
     ) -> None:
         self.over, self.numbers, self.backwards = over, numbers, backwards
 
@@ -246,7 +248,7 @@ class Rest:
             return None
         return TraceList(contents(items[::-1]))
 
-    def after(self, n: int) -> Rest:
+    def after(self, n: int) -> RemainingItems:
         """Without the first `n` items."""
         if not n:
             return self
@@ -254,8 +256,8 @@ class Rest:
         if trip != ENDLESS:
             trip = trip - min(n, trip) if isinstance(trip, int) else trip - n
         later = None if more is None else lambda i: more(i + n)
-        rest = Iterable(trip, lambda i: item(i + n), later, computed=self.over.computed)
-        return Rest(rest, self.numbers)
+        rest = LoopIterable(trip, lambda i: item(i + n), later, computed=self.over.computed)
+        return RemainingItems(rest, self.numbers)
 
     def __iter__(self) -> Iterator[object]:
         """One by one, for code that is no `for` statement."""
@@ -264,28 +266,28 @@ class Rest:
         return map(self.over.item, range(self.over.trip))  # type: ignore[arg-type]
 
 
-class Joined:
+class PartialIterator:
     """An iterator over `whole`, `at` items of which have been taken: all that is left by what runs
     through it, single ones by `next`. `lost`: a loop is running over it, or may have ended before
     its last item, or data decides if there was one."""
 
-    def __init__(self, trace: Trace, whole: Rest) -> None:
+    def __init__(self, trace: Trace, whole: RemainingItems) -> None:
         self.home, self.whole, self.at, self.lost = trace.frame, whole, 0, False
 
-    def rest(self) -> Rest:
+    def rest(self) -> RemainingItems:
         if self.lost:
             raise lost()
         return self.whole.after(self.at)
 
     @contextlib.contextmanager
-    def taken(self, stops: bool) -> Iterator[Rest]:
+    def taken(self, stops: bool) -> Iterator[RemainingItems]:
         """Take the remaining items; `stops`: the consumer may end before the last one."""
         rest, trace, inner = self.rest(), current(), False
         if trace is not None:
             inner = self.is_inner(trace, True)
         if trace is not None and not inner:
             trace.undo_log.note(functools.partial(vars(self).update, dict(vars(self))))
-        self.whole, self.at, self.lost = Rest(Iterable(0, lambda i: None)), 0, True
+        self.whole, self.at, self.lost = RemainingItems(LoopIterable(0, lambda i: None)), 0, True
         yield rest
         self.lost = stops or inner
 
@@ -296,7 +298,7 @@ class Joined:
             raise NeedsConcrete("an iterator from outside of the loop is advanced in it")
         return len(frames) > 1
 
-    def __iter__(self) -> Joined:
+    def __iter__(self) -> PartialIterator:
         return self
 
     def __next__(self) -> Any:
@@ -307,7 +309,7 @@ class Joined:
         return item
 
 
-class Chained:
+class ChainIterator:
     """An iterator over several iterables, one after the other: a loop over each of them, if none
     has been asked for an item."""
 
@@ -321,7 +323,7 @@ class Chained:
         parts, self.parts = (self.parts if trace.frame is self.home else None), None
         return parts
 
-    def __iter__(self) -> Chained:
+    def __iter__(self) -> ChainIterator:
         return self
 
     def __next__(self) -> object:
@@ -329,7 +331,7 @@ class Chained:
         return next(self.items)
 
 
-class Product:
+class ProductIterator:
     """`itertools.product` of sequences, if no item has been asked for: a loop over the first one
     around loops over the rest."""
 
@@ -345,7 +347,7 @@ class Product:
         pools, self.pools = self.pools, None
         return pools
 
-    def __iter__(self) -> Product:
+    def __iter__(self) -> ProductIterator:
         return self
 
     def __next__(self) -> object:
@@ -354,9 +356,9 @@ class Product:
         return next(self.items)
 
 
-Chained.__name__ = Chained.__qualname__ = "chain"
-Product.__name__ = Product.__qualname__ = "product"
-Joined.__name__ = Joined.__qualname__ = "iterator"
+ChainIterator.__name__ = ChainIterator.__qualname__ = "chain"
+ProductIterator.__name__ = ProductIterator.__qualname__ = "product"
+PartialIterator.__name__ = PartialIterator.__qualname__ = "iterator"
 
 
 def lost() -> BaseException:
@@ -386,7 +388,7 @@ def lose(trace: Trace, x: object) -> None:
 def taken(x: Any, stops: bool) -> contextlib.AbstractContextManager[Any]:
     """Take the remaining items of an iterator for a loop; `stops`: it may end before the last
     item."""
-    return x.taken(stops) if isinstance(x, Joined) else contextlib.nullcontext(x)
+    return x.taken(stops) if isinstance(x, PartialIterator) else contextlib.nullcontext(x)
 
 
 def wrapped(x: object) -> Any:
@@ -401,7 +403,7 @@ def enumerate_(iterable: Any, start: int = 0) -> object:
     if over is None or trace is None:
         return perform(enumerate, iterable, start)
     pairs = replace(over, item=lambda i: (i + start, over.item(i)))
-    return Joined(trace, Rest(pairs, sequence_of(trace, iterable) is None))
+    return PartialIterator(trace, RemainingItems(pairs, sequence_of(trace, iterable) is None))
 
 
 def unzip(f: Callable[..., object], pairs: Any) -> object:
@@ -424,21 +426,21 @@ def unzip(f: Callable[..., object], pairs: Any) -> object:
 
 def reversed_(iterable: Any) -> object:
     trace = current()
-    ask = trace is not None and not isinstance(iterable, Joined)
+    ask = trace is not None and not isinstance(iterable, PartialIterator)
     over = sequence_of(trace, iterable, numbers=True) if ask else None  # type: ignore[arg-type]
     if over is None or trace is None:
         return perform(reversed, iterable)
-    if isinstance(iterable, RunRange):
+    if isinstance(iterable, RuntimeRange):
         n, step = iterable.length, iterable.step
-        back = RunRange(trace, iterable.item(n - 1), iterable.start - step, -step)
-        return Joined(trace, Rest(Iterable(ENDLESS, back.item, back.has)))
+        back = RuntimeRange(trace, iterable.item(n - 1), iterable.start - step, -step)
+        return PartialIterator(trace, RemainingItems(LoopIterable(ENDLESS, back.item, back.has)))
     if over.trip == ENDLESS:
         raise NeedsConcrete("reversed() of a sequence whose length depends on data")
     last = trace.sym(over.trip - 1)
     numbers = sequence_of(trace, iterable) is None
     filled = isinstance(iterable, TraceList) and iterable.segmented
-    backwards = Iterable(over.trip, lambda i: over.item(last - i))
-    return Joined(trace, Rest(backwards, numbers, iterable if filled else None))
+    backwards = LoopIterable(over.trip, lambda i: over.item(last - i))
+    return PartialIterator(trace, RemainingItems(backwards, numbers, iterable if filled else None))
 
 
 def zip_(*iterables: object, strict: bool = False) -> object:
@@ -448,7 +450,7 @@ def zip_(*iterables: object, strict: bool = False) -> object:
     found = [sequence_of(trace, q, numbers=True) for q in iterables]
     rolled = [q for q in found if q is not None]
     twice = len({*map(id, iterables)}) < len(found)
-    if len(rolled) != len(found) or not rolled or twice and Joined in map(type, iterables):
+    if len(rolled) != len(found) or not rolled or twice and PartialIterator in map(type, iterables):
         return perform(zip, *iterables, strict=strict)
     tests = [q.more for q in rolled if q.more is not None]
     if tests:
@@ -466,16 +468,20 @@ def zip_(*iterables: object, strict: bool = False) -> object:
     for q in iterables:
         wrapped(q)
     computed = any(q.computed for q in rolled)
-    tuples = Iterable(shortest, lambda i: tuple(q.item(i) for q in rolled), more, computed=computed)
-    return Joined(trace, Rest(tuples, numbers))
+    tuples = LoopIterable(
+        shortest, lambda i: tuple(q.item(i) for q in rolled), more, computed=computed
+    )
+    return PartialIterator(trace, RemainingItems(tuples, numbers))
 
 
-def applied(f: Callable[..., object], tuples: object) -> Joined | None:
+def applied(f: Callable[..., object], tuples: object) -> PartialIterator | None:
     """`f(*q)` for each of the tuples, if these can be one loop."""
     trace = current()
-    if trace is None or not isinstance(tuples, Joined):
+    if trace is None or not isinstance(tuples, PartialIterator):
         return None
     whole = wrapped(tuples)
     over = whole.over
-    results = Iterable(over.trip, lambda i: f(*over.item(i)), over.more, over.limit, computed=True)
-    return Joined(trace, Rest(results, whole.numbers))
+    results = LoopIterable(
+        over.trip, lambda i: f(*over.item(i)), over.more, over.limit, computed=True
+    )
+    return PartialIterator(trace, RemainingItems(results, whole.numbers))

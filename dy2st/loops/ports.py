@@ -14,20 +14,20 @@ from typing import Any, NoReturn
 
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.capture.gradients import check_carried
-from dy2st.loops import concat_growth, counted_growth
+from dy2st.loops import concat_growth, padded_buffers
 from dy2st.loops.appends import collect, element_after, flat, learn_growth, records
 from dy2st.loops.containers import ContainerPorts, Row
 from dy2st.loops.growth import learn
 from dy2st.loops.late_types import either_ends, learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace, Path
-from dy2st.state.containers import columns, fills
-from dy2st.state.containers.taps import ConditionalElement, Tap
+from dy2st.state.containers import layer_attributes, list_fills
+from dy2st.state.containers.list_recurrences import ConditionalElement, ListTap
 from dy2st.state.guards import is_constant, same_constant
-from dy2st.state.stacked_run import ScanCell, StackedRun
+from dy2st.state.stacked_run import ScanReference, StackedRun
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
-    Mismatch,
+    TypeMismatch,
     alike,
     changed_type,
     describe,
@@ -45,7 +45,7 @@ from dy2st.trace.memory import chain_in_loop, dims_of, in_iteration
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import SymInt, dim_of, is_symint, make
-from ir import Carry, Go, Last, Loc, Scan, Size, Type, Value
+from ir import Carry, Last, Loc, LoopCondition, Scan, Size, Type, Value
 from ir.types import BOOL, Dim, slope, substitute_dim
 from ir.uses import size_names
 
@@ -73,7 +73,7 @@ class LoopPorts(ContainerPorts):
         self.collect_tails()
         self.check_aliases()
         check_carried(self.trace, self.frame, self.carries.values())
-        self.cell = ScanCell(self.outer, self.build())
+        self.cell = ScanReference(self.outer, self.build())
 
     def values_read(self, rows: Sequence[Row]) -> set[Value]:
         """Values that the body uses: as an operand, in an appended element, or in another place."""
@@ -91,7 +91,7 @@ class LoopPorts(ContainerPorts):
     def settle_all(self, rows: Sequence[Row], new_places: bool) -> None:
         """Settle every place; one retrace is for all that there is to learn."""
         with suppress(NeedsConcrete):  # `collect` raises it if there is nothing to learn
-            fills.check_unread(self.trace, self.frame)
+            list_fills.check_unread(self.trace, self.frame)
         learns = learn_growth(self) or new_places or self.frame.stale
         try:
             finals = self.settle_each(rows, learns)
@@ -104,11 +104,11 @@ class LoopPorts(ContainerPorts):
     def settle(self, name: str, b: object, p: object, a: object, path: Path) -> object:
         """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
         b, a = either_ends(self, name, b, p, a, path)
-        if isinstance(p, counted_growth.Counted) or id(p) in self.body_trace.resized:
-            return counted_growth.settle(self, name, p, a)
+        if isinstance(p, padded_buffers.PaddedTensor) or id(p) in self.body_trace.resized:
+            return padded_buffers.settle(self, name, p, a)
         if type(a) is Unresolved and b is UNDEF:
             return unreadable(a.__dict__["error"])
-        if type(a) is concat_growth.Grown and generated(name):
+        if type(a) is concat_growth.ConcatenatedTensor and generated(name):
             return concat_growth.returned(self, name, a)
         if is_value(a) and alike(a, b):
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
@@ -119,7 +119,7 @@ class LoopPorts(ContainerPorts):
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
         if isinstance(a, TraceList) or is_container(a):
             return self.container(name, b, p, a, path)
-        if type(p) is concat_growth.Grown:
+        if type(p) is concat_growth.ConcatenatedTensor:
             return concat_growth.settle(self, name, p, a)
         if isinstance(p, FakeTensor) and scalar.kind_of(a) is bool:
             a = self.truth_tensor(p, a)
@@ -149,7 +149,7 @@ class LoopPorts(ContainerPorts):
             self.learn_number(path, type(a), False)
             raise Retrace
         peel = self.filling(known.places.get(path), b, a)
-        raise Mismatch(name, describe(b), describe(a), peel=peel)
+        raise TypeMismatch(name, describe(b), describe(a), peel=peel)
 
     def truth_tensor(self, p: FakeTensor, a: object) -> object:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""
@@ -162,13 +162,13 @@ class LoopPorts(ContainerPorts):
         """The value after the loop of a runtime scalar, which is carried."""
         kind = scalar.kind_of(a)
         if kind is None:
-            raise Mismatch(name, describe(b), describe(a))
+            raise TypeMismatch(name, describe(b), describe(a))
         if is_flag(name) and is_runtime_scalar(a) and ("is", a.value) in self.body_trace.ended:
             return True
         if b is UNDEF:
             return self.last_number(name, a)
         if kind is not scalar.kind_of(b):
-            raise Mismatch(name, describe(b), describe(a))
+            raise TypeMismatch(name, describe(b), describe(a))
         data = is_runtime_scalar(a) and a.data
         held = self.body_trace.held.get(id(p))
         if held is None and (is_flag(name) and type(b) is bool):
@@ -219,18 +219,18 @@ class LoopPorts(ContainerPorts):
             if isinstance(b, Tensor):
                 self.learn_early(lift(self.trace, b), a, inner, path)
             peel = self.filling(self.body_trace.known.places.get(path), b, a)
-            error = Mismatch(name, describe(b), describe(a), self.made_at(a), peel)
+            error = TypeMismatch(name, describe(b), describe(a), self.made_at(a), peel)
             error.sure |= is_constant(b)
             raise error
         stand_in, init = held
         if is_runtime_scalar(stand_in):
-            raise Mismatch(name, describe(b), describe(a), self.made_at(a))
+            raise TypeMismatch(name, describe(b), describe(a), self.made_at(a))
         if init.type == inner.type:
             self.late_gradient(stand_in, a, path)
             if path in self.body_trace.known.written:
                 self.check_private(init, inner)
             return self.carry(name, stand_in, init, inner, a)
-        counted_growth.learn_resized(self.body_trace, init.type, inner.type, path)
+        padded_buffers.learn_resized(self.body_trace, init.type, inner.type, path)
         read = stand_in._value in self.reads or "_asked" in stand_in.__dict__
         if read and learn(self.body_trace, inner, path, stand_in._value):
             self.late_gradient(stand_in, a, path)
@@ -241,7 +241,7 @@ class LoopPorts(ContainerPorts):
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if read:
             before, after = map(self.trace.sizes.text_of, (init.type, inner.type))
-            raise Mismatch(name, before, after, self.made_at(a))
+            raise TypeMismatch(name, before, after, self.made_at(a))
         return self.last(a, inner, name)
 
     def resized(self, name: str, held: object, init: Value, inner: Value, a: FakeTensor) -> Tensor:
@@ -287,7 +287,7 @@ class LoopPorts(ContainerPorts):
             raise NeedsConcrete("a tensor of the list that the loop runs over is kept")
         roots = [self.trace.root(inner) for inner, _ in outs]
         reason = "It left a loop under two names that are one tensor in eager."
-        columns.check_own(self.trace, self.frame, roots)
+        layer_attributes.check_own(self.trace, self.frame, roots)
         frozen = self.trace.values.frozen
         for root, (_, out) in zip(roots, outs):
             if roots.count(root) > 1:
@@ -400,7 +400,7 @@ class LoopPorts(ContainerPorts):
             self.needs_iteration.append(f"{name} after the loop")
             return final
         if not (type(b) is int or is_symint(b)) or isinstance(step, Size):
-            raise Mismatch(name, describe(b), repr(a))
+            raise TypeMismatch(name, describe(b), repr(a))
         start = dim_of(b)
         if a is p and not self.body_trace.known.steps.get(path):
             return b
@@ -410,7 +410,7 @@ class LoopPorts(ContainerPorts):
             raise Retrace
         if not moves or not is_symint(p) or a.dim - p.dim != known.steps.get(path):
             if path in known.numbers or not known.peeled:
-                raise Mismatch(name, repr(b), repr(a))
+                raise TypeMismatch(name, repr(b), repr(a))
             known.numbers[path] = (int, False)
             raise Retrace
         return final
@@ -437,18 +437,18 @@ class LoopPorts(ContainerPorts):
             if tap.kind is None and isinstance(after, Tensor):
                 self.late_gradient(tap.fake, lift(self.trace, after), tap.key)
 
-    def tap_carry(self, tap: Tap, after: object) -> None:
+    def tap_carry(self, tap: ListTap, after: object) -> None:
         init = self.trace.read_value(tap.init, len(self.trace.frames) - 2)
         kind = scalar.kind_of(after)
         if kind is not tap.kind:
-            raise Mismatch("the last element of a list", describe(tap.fake), describe(after))
+            raise TypeMismatch("the last element of a list", describe(tap.fake), describe(after))
         if kind is not None:
             after_value = scalar.value_in(self.trace, after, scalar.DTYPES[kind])
         else:
             after_value = lift(self.trace, after)._value
         inner = self.trace.read_value(after_value)
         if inner.type != tap.inner.type:
-            raise Mismatch("the last element of a list", str(tap.inner.type), str(inner.type))
+            raise TypeMismatch("the last element of a list", str(tap.inner.type), str(inner.type))
         self.carries[tap.inner] = Carry(tap.inner, init, inner, None)
 
     # ------------------------------------------------------------ the loop
@@ -471,7 +471,7 @@ class LoopPorts(ContainerPorts):
         if body_trace.tests is not None:
             with trace.outside():
                 go = scalar.value_in(trace, body_trace.go, BOOL)
-            ports.append(Go(trace.read_value(go, depth), body_trace.tests))
+            ports.append(LoopCondition(trace.read_value(go, depth), body_trace.tests))
         for p, init in body_trace.held.values():
             inner = held_value(p)
             if inner not in self.carries:
@@ -489,5 +489,5 @@ class LoopPorts(ContainerPorts):
 
 def _constant(dim: Dim) -> int:
     if isinstance(dim, Size):
-        raise Mismatch("an integer", "a number", f"a number that moves by {dim}")
+        raise TypeMismatch("an integer", "a number", f"a number that moves by {dim}")
     return dim

@@ -9,18 +9,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from dy2st.branches.bounded import last_part, pad, shrinkage
+from dy2st.branches.padded_tensors import last_part, pad, shrinkage
 from dy2st.branches.unresolved import Alternative
 from dy2st.loops.index_values import bound_of
-from dy2st.state.containers.buffers import Wanted
-from dy2st.state.containers.either import Either
-from dy2st.state.containers.fills import Fill
-from dy2st.state.containers.longer import Replaced
-from dy2st.state.containers.shrinks import Shrink
-from dy2st.state.containers.taps import Tap
-from dy2st.state.stacked_run import ScanCell
+from dy2st.state.containers.list_buffers import ListAccess
+from dy2st.state.containers.list_fills import ListFill
+from dy2st.state.containers.list_pops import ListPops
+from dy2st.state.containers.list_recurrences import ListTap
+from dy2st.state.containers.rebound_containers import ReboundContainer
+from dy2st.state.containers.tagged_union import TaggedUnion
+from dy2st.state.stacked_run import ScanReference
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import Mismatch, is_flag, leaves
+from dy2st.state.tree import TypeMismatch, is_flag, leaves
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, is_runtime_scalar, known
@@ -42,7 +42,7 @@ LASTING = ("places", "trained", "rewritten", "written", "queues", "columns", "up
 
 
 @dataclasses.dataclass
-class Learned:
+class LearnedFacts:
     """Facts about one loop that its earlier traces found.
 
     places: attributes and items that the body rebinds; steps: integers that move by a constant,
@@ -78,11 +78,11 @@ class Learned:
     fresh: set[Path] = dataclasses.field(default_factory=set)
     rewritten: set[Path] = dataclasses.field(default_factory=set)
     written: set[Path] = dataclasses.field(default_factory=set)
-    shrinks: dict[int, Shrink] = dataclasses.field(default_factory=dict)
+    shrinks: dict[int, ListPops] = dataclasses.field(default_factory=dict)
     queues: dict[int, TraceList] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
     columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
-    buffers: dict[int, Wanted] = dataclasses.field(default_factory=dict)
+    buffers: dict[int, ListAccess] = dataclasses.field(default_factory=dict)
     updated: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
     trip: Dim | None = None
     exact: bool = False
@@ -97,10 +97,10 @@ class Learned:
     stop: tuple[BaseException, str, bool] | None = None
     peeled: int = 0
 
-    def behind_an_iteration(self, peeled: int) -> Learned:
+    def behind_an_iteration(self, peeled: int) -> LearnedFacts:
         """What holds of the body whatever the first iteration has left."""
         kept = {f: copy.copy(getattr(self, f)) for f in LASTING}
-        return Learned(peeled=peeled, **kept)
+        return LearnedFacts(peeled=peeled, **kept)
 
     def facts(self) -> list[str]:
         """Describe the facts about the body for the report."""
@@ -131,7 +131,7 @@ class Learned:
         return ", ".join(self.facts())
 
 
-def refute(known: Learned, path: tuple[Any, ...]) -> None:
+def refute(known: LearnedFacts, path: tuple[Any, ...]) -> None:
     """Record that an iteration does not leave an extension of the old container in a place."""
     del known.rebuilt[path]
     known.refuted.add(path)
@@ -157,7 +157,7 @@ class LoopTrace:
     of iterations, if data decides it. unroll: so many steps become one iteration of the code.
     """
 
-    def __init__(self, trace: Trace, known: Learned, trip: Dim, go: Goes) -> None:
+    def __init__(self, trace: Trace, known: LearnedFacts, trip: Dim, go: Goes) -> None:
         self.trace, self.known, self.go = trace, known, go
         self.loop = trace.sizes.new_loop(trip)
         self.frame = Frame(loop=self.loop, growth=dict(known.growth), learned=known)
@@ -171,12 +171,12 @@ class LoopTrace:
         self.owned: list[Tensor] = []
         self.stored: set[int] = set()
         self.begun: dict[Path, set[int]] = {}
-        self.eithers: dict[Path, Either] = {}
+        self.eithers: dict[Path, TaggedUnion] = {}
         self.resized: dict[int, Any] = {}
         self.parts: list[FakeTensor] = []
         self.tests: Value | None = None
         self.copies: dict[int, tuple[object, object, Path]] = {}
-        self.replaced: list[Replaced] = []
+        self.replaced: list[ReboundContainer] = []
         self.once = False
         self.breaking: dict[Path, Alternative] = {}
         self.unreadable: dict[Path, BaseException] = {}
@@ -184,7 +184,7 @@ class LoopTrace:
         self.refused_early = False
         self.found: dict[Path, object] = {}
         self.absent: dict[Path, tuple[Alternative, ...]] = {}
-        self.sure: Mismatch | NeedsConcrete | None = None
+        self.sure: TypeMismatch | NeedsConcrete | None = None
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
@@ -269,7 +269,7 @@ class LoopRecord:
     loop. cell: the loop. overwritten: storages from before the loop that its iterations write.
     """
 
-    cell: ScanCell
+    cell: ScanReference
     ends: dict[Path, Any]
 
     def __init__(self, body_trace: LoopTrace) -> None:
@@ -282,10 +282,10 @@ class LoopRecord:
         self.missed: dict[int, Value] = {}
         self.chosen: dict[int, list[int]] = {}
         self.marks: dict[int, Value] = {}
-        self.fills: dict[int, Fill] = {}
+        self.fills: dict[int, ListFill] = {}
         self.leaving: list[Value] = []
         self.rounds: dict[Value, int] = {}
-        self.taps: list[tuple[Tap, object]] = []
+        self.taps: list[tuple[ListTap, object]] = []
         self.flips: list[Path] = []
         self.needs_iteration: list[str] = []
         self.overwritten: list[Value] = []
@@ -481,4 +481,4 @@ class LoopRecord:
             yield
 
 
-__all__ = ["Learned", "LoopRecord", "LoopTrace"]
+__all__ = ["LearnedFacts", "LoopRecord", "LoopTrace"]

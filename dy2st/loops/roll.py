@@ -16,18 +16,25 @@ from collections.abc import Iterator
 
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, forget
-from dy2st.loops.body import UNKNOWN, BodyTrace, Code, Goes, Iterable, Learned
+from dy2st.loops.body import UNKNOWN, BodyTrace, Goes, LearnedFacts, LoopCode, LoopIterable
 from dy2st.loops.growth import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn
-from dy2st.loops.parts import beliefs, first_of, most_apart, moved, unrolled
-from dy2st.state.containers.lookup import MOST_UNROLLED
-from dy2st.state.tree import Mismatch, cannot_unroll, is_flag
+from dy2st.loops.peeled_iterations import beliefs, first_of, most_apart, moved, unrolled
+from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED
+from dy2st.state.tree import TypeMismatch, cannot_unroll, is_flag
 from dy2st.trace.conditions import cut_for
-from dy2st.trace.facts import Traced
 from dy2st.trace.item import steps_over
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
-from dy2st.trace.signals import LeavesAxis, NeedsConcrete, Refused, Retrace, pass_on, raise_defect
+from dy2st.trace.signals import (
+    IndexOutOfRange,
+    NeedsConcrete,
+    Refused,
+    Retrace,
+    pass_on,
+    raise_defect,
+)
 from dy2st.trace.trace import Trace
+from dy2st.trace.trace_state import Traced
 from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack
 from ir import ENDLESS, Loc, Require, Size
@@ -43,12 +50,12 @@ UNROLLED = "The loop cannot become one loop:"
 
 
 # ---------------------------------------------------------------- running a loop
-def run(trace: Trace, over: Iterable, code: Code) -> None:
+def run(trace: Trace, over: LoopIterable, code: LoopCode) -> None:
     """Roll the loop, after peeling a few iterations, or unroll it."""
     site, partial = trace.where(), list[dict[object, object]]()
     trace.objects.partial.append(partial)
     try:
-        Runner(trace, site, over, code).run()
+        LoopRoller(trace, site, over, code).run()
     finally:
         trace.objects.partial.pop()
     forget(trace, code.body, partial)
@@ -59,7 +66,7 @@ def run(trace: Trace, over: Iterable, code: Code) -> None:
         trace.loop_facts.traced.clear()
 
 
-class Runner:
+class LoopRoller:
     """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
     is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
     window: its iterations run before the loop, as those that are peeled off. `asked`: a trace has
@@ -69,7 +76,13 @@ class Runner:
     `beliefs`: what a loop has been rolled under."""
 
     def __init__(
-        self, trace: Trace, site: Loc, over: Iterable, code: Code, peeled: int = 0, parts: int = 0
+        self,
+        trace: Trace,
+        site: Loc,
+        over: LoopIterable,
+        code: LoopCode,
+        peeled: int = 0,
+        parts: int = 0,
     ) -> None:
         self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
         self.turns: set[int] = set()
@@ -138,7 +151,7 @@ class Runner:
         self.traced.why["its first iterations are a loop of their own"] = None
         for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
-            runner = Runner(self.trace, self.site, part, one, parts=self.parts + 1)
+            runner = LoopRoller(self.trace, self.site, part, one, parts=self.parts + 1)
             runner.fixed, runner.fills = first == 0, first == 0 and k <= MOST_PEELED
             runner.run()
             self.beliefs = runner.beliefs if first == 0 or runner.beliefs == self.beliefs else None
@@ -160,7 +173,7 @@ class Runner:
             trip = min(trip, int(over.trip))  # type: ignore[arg-type]
         self.trace.require(trip, k, "the last iterations of a loop run apart")
         self.fixed, self.tail, self.beliefs = not self.open(), self.why, None
-        self.over = Iterable(trip - k, over.item, uncut=isinstance(trip, Size))
+        self.over = LoopIterable(trip - k, over.item, uncut=isinstance(trip, Size))
         self.run(go)
         if over.trip == ENDLESS and (assumed or self.beliefs != believed):
             # what seemed to bound it may not
@@ -245,7 +258,7 @@ class Runner:
                 if self.is_settled(body.sure, go):
                     return False
                 continue
-            except (NeedsConcrete, Mismatch) as e:
+            except (NeedsConcrete, TypeMismatch) as e:
                 self.turns |= body.loop.turns
                 if body.frame.stale:
                     continue
@@ -268,7 +281,7 @@ class Runner:
                 if unguessed is None:
                     continue
                 return self.failed(unguessed, body)
-            if count(body) or isinstance(stop, LeavesAxis) and unsteady(known):
+            if count(body) or isinstance(stop, IndexOutOfRange) and unsteady(known):
                 continue
             if guess(body):
                 unguessed = stop
@@ -280,7 +293,7 @@ class Runner:
                 return self.failed(unguessed, body)
         if refused is not None:
             raise refused from None
-        if unguessed is None and isinstance(stop, Mismatch):
+        if unguessed is None and isinstance(stop, TypeMismatch):
             unguessed = stop
         if unguessed is not None:
             return self.failed(unguessed, body)
@@ -292,7 +305,7 @@ class Runner:
         """Note why the loop is not rolled. After wrong guesses about what grows, that is what has
         stopped the trace before them."""
         self.layers = body.loop.layers
-        if isinstance(e, (NeedsConcrete, Mismatch)):
+        if isinstance(e, (NeedsConcrete, TypeMismatch)):
             if isinstance(body.loop.trip, Size) and not getattr(e, "peel", True):
                 e.cut = e.cut or cut_for(body.loop, self.trace)  # type: ignore[union-attr]
                 e.peel = 0 if e.cut else body.loop.settles  # type: ignore[union-attr]
@@ -303,16 +316,16 @@ class Runner:
         self.first_stop = NeedsConcrete(self.why, (), peel)
         return False
 
-    def is_settled(self, sure: Mismatch | NeedsConcrete | None, go: Goes) -> bool:
+    def is_settled(self, sure: TypeMismatch | NeedsConcrete | None, go: Goes) -> bool:
         """Whether no further trace makes it one loop: its first iterations have to run apart, or to
         be a loop of their own."""
-        apart, able = isinstance(sure, Mismatch) and self.peeled < self.most, go is True
+        apart, able = isinstance(sure, TypeMismatch) and self.peeled < self.most, go is True
         settled = sure is not None and (apart or able and self.turn() > 0)
         if sure is not None and settled:
             self.stopped(sure, str(sure))
         return settled
 
-    def ask_for_bound(self, known: Learned, go: Goes) -> None:
+    def ask_for_bound(self, known: LearnedFacts, go: Goes) -> None:
         """The test of an iteration may give a bound of the index once something is known of the
         places. Where it fails, so it does after the body, whose trace tells why."""
         if known.tested:
@@ -321,7 +334,7 @@ class Runner:
             self.ask(BodyTrace(self.trace, self.over, self.code, known, go))
             known.tested = known.trip is not None
 
-    def assume_bound(self, known: Learned, go: Goes) -> bool:
+    def assume_bound(self, known: LearnedFacts, go: Goes) -> bool:
         """After a trace that failed, perhaps for want of a bound: a trace in which slices up to the
         index fit may come to a test that gives one. Whether it does; the next trace has to find
         it again."""
@@ -356,14 +369,14 @@ class Runner:
         for peeled, stop in self.stops.items():
             self.known(peeled).stop = (*stop, self.layers)
 
-    def known(self, peeled: int | None = None) -> Learned:
+    def known(self, peeled: int | None = None) -> LearnedFacts:
         """By the calls that led here: a function that is called twice has two loops. What has been
         learned before an iteration ran apart holds behind it."""
         peeled = self.peeled if peeled is None else peeled
         learned, key = self.trace.loop_facts.learned, (call_stack(), self.code.key)
         found = learned.get((key, peeled))
         if found is None:
-            before = learned.get((key, peeled - 1), Learned())
+            before = learned.get((key, peeled - 1), LearnedFacts())
             found = learned[key, peeled] = before.behind_an_iteration(peeled)
         return found
 
@@ -377,7 +390,7 @@ class Runner:
 
         def rest() -> None:
             self.code.body(self.over.item(0))
-            Runner(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
+            LoopRoller(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
             traced.append(True)
 
         code = self.code
@@ -402,7 +415,7 @@ class Runner:
     def without_an_iteration(self, e: Refused) -> Refused:
         """The error of a loop that is traced, but whose end cannot be merged with no iteration."""
         first = self.first
-        if not isinstance(first, Mismatch) or e.error.loc != self.site:
+        if not isinstance(first, TypeMismatch) or e.error.loc != self.site:
             return e
         return Refused(
             f"'{first.name}' changes type in this loop, which may not run at all.",
@@ -467,7 +480,7 @@ class Runner:
             return e
         reason = f"{UNROLLED} {self.why}.\n{e.error.reason}"
         remedy, first = e.error.remedy, self.first
-        if isinstance(first, Mismatch) and first.after.startswith("a list ["):
+        if isinstance(first, TypeMismatch) and first.after.startswith("a list ["):
             remedy = (
                 "Append to the list and store what changes (`ys[k] = ...`), or keep one tensor: "
                 "`ys = paddle.concat([ys[order], y])`."
@@ -487,10 +500,10 @@ class Runner:
                 return None
             if is_runtime_scalar(go):
                 rest = self.over.rest(i)
-                return Runner(self.trace, self.site, rest, self.code, peeled=2).run(go)
+                return LoopRoller(self.trace, self.site, rest, self.code, peeled=2).run(go)
             self.code.body(self.over.item(i))
             go = self.code.more(self.trace, self.over, i + 1)
         return None
 
 
-__all__ = ["UNKNOWN", "Code", "run"]
+__all__ = ["UNKNOWN", "LoopCode", "run"]

@@ -2,7 +2,7 @@
 
 A list whose elements the results show once is rows of stacked tensors, new ones for each call. What
 other lists and results show of it, they take from the list that a call has made: an
-element is an `Element`. Elements of a second list are copies, with a `CopyWarning`.
+element is an `ListElement`. Elements of a second list are copies, with a `CopyWarning`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dy2st.results.elements import Element, Elements, Rows, Values, Views
-from dy2st.results.leaves import Number, View
-from dy2st.state.stacked_run import Known, StackedRun, Unstacked, mapped
-from dy2st.state.stacked_run import Leaf as Collected
+from dy2st.results.elements import ElementRows, ElementValues, ElementViews, FilledList, ListElement
+from dy2st.results.leaves import SizeNumber, ViewOutput
+from dy2st.state.stacked_run import KnownValue, StackedRun, Unstacked, mapped
+from dy2st.state.stacked_run import StackedLeaf as Collected
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.memory import chain_in_loop, is_apart
 from dy2st.trace.symint import is_symint
@@ -32,7 +32,7 @@ class FilledLists:
         self.results, self.trace = weakref.proxy(results), results.trace
         self.lists: Counter[StackedRun] = Counter()
         self.picked: Counter[StackedRun] = Counter()
-        self.columns: dict[Value, Rows] = {}
+        self.columns: dict[Value, ElementRows] = {}
         self.trees: dict[StackedRun, Any] = {}
 
     # ------------------------------------------------------------ what is shown
@@ -65,17 +65,17 @@ class FilledLists:
         picks, reached = self.trace.values.picks, self.results.provenance.reach(value)
         return any(q in picks and self.is_listed(picks[q][0]) for q in (value, *reached))
 
-    def element(self, value: Value, stop_gradient: bool) -> Element | View | None:
+    def element(self, value: Value, stop_gradient: bool) -> ListElement | ViewOutput | None:
         """The leaf of an element, or of a view of one; None for other tensors."""
         found = next((q for q in self.trace.chain(value) if self.is_element(q)), None)
         if found is None:
             return None
         if found is not value:
             of = self.results.known_leaf(found, stop_gradient)
-            return View(of, self.results.recipe(value, found), stop_gradient)
+            return ViewOutput(of, self.results.recipe(value, found), stop_gradient)
         run, index, path = self.trace.values.picks[value]
-        of = Elements((self.part(run, "the result"),))
-        return Element(of, self.results.tree(index, "the result"), path)
+        of = FilledList((self.part(run, "the result"),))
+        return ListElement(of, self.results.tree(index, "the result"), path)
 
     # ------------------------------------------------------------ plans
     def elements(self, x: TraceList, what: str) -> object:
@@ -89,11 +89,11 @@ class FilledLists:
         if alone and not seen:
             whole = x.as_segment(self.trace)
             if whole is not None:
-                return Elements((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
+                return FilledList((mapped(lambda q: self.column(q, whole.trip), whole.tree),))
         planned = [self.part(q, what) for q in parts]
         if all(isinstance(q, list) for q in planned):
             return [*itertools.chain.from_iterable(planned)]
-        return Elements(tuple(planned))
+        return FilledList(tuple(planned))
 
     def part(self, part: object, what: str) -> Any:
         if not isinstance(part, StackedRun):
@@ -127,12 +127,16 @@ class FilledLists:
         copied = (s for v in self.trace.chain(value) for s in self.results.copied(v))
         return any(self.results.visible(s) for s in (*found, *copied) if s not in mine)
 
-    def column(self, q: Any, trip: Dim, copied: bool = False) -> Rows | Views | Values:
+    def column(
+        self, q: Any, trip: Dim, copied: bool = False
+    ) -> ElementRows | ElementViews | ElementValues:
         """The values of one leaf of a list's elements, one tensor or number per iteration;
         `copied`: another list shows them, too."""
-        if isinstance(q, Known):
-            value = Number(q.value.dim) if is_symint(q.value) else q.value
-            return Values(value, q.loop, self.results.tree(self.trace.sym(trip), "the result"))
+        if isinstance(q, KnownValue):
+            value = SizeNumber(q.value.dim) if is_symint(q.value) else q.value
+            return ElementValues(
+                value, q.loop, self.results.tree(self.trace.sym(trip), "the result")
+            )
         single = isinstance(q, Collected) and q.group == 0 and not q.number
         if single and not copied and (found := self.views(q, trip)) is not None:
             return found
@@ -143,7 +147,7 @@ class FilledLists:
             self.results.warn_of_copy(q.cell.scan.loc if single else self.results.line(whole))
         return self.rows(q)
 
-    def views(self, q: Collected, trip: Dim) -> Views | None:
+    def views(self, q: Collected, trip: Dim) -> ElementViews | None:
         """An element shows a tensor from outside of the loop; None where it does not."""
         trace, home, frame = (
             self.trace,
@@ -156,7 +160,9 @@ class FilledLists:
         if recipe is None or not self.results.visible(home) and is_apart(recipe, frame.loop.name):
             return None
         steps = self.results.tree(trace.sym(trip), "the result")
-        return Views(self.results.leaf(home), recipe, frame.loop.name, steps, q.stop_gradient)
+        return ElementViews(
+            self.results.leaf(home), recipe, frame.loop.name, steps, q.stop_gradient
+        )
 
     def twice(self, value: Value) -> bool:
         """Whether two iterations may append the same memory."""
@@ -166,7 +172,7 @@ class FilledLists:
             for v in p.reach(value)
         ) or any(loops[0] not in p.loops(s) for s in p.objects(value) if loops)
 
-    def rows(self, q: Any) -> Rows:
+    def rows(self, q: Any) -> ElementRows:
         """The stacked tensor of one leaf; two lists that get the same tensor in every iteration
         share it."""
         single = isinstance(q, Collected) and q.group == 0
@@ -174,7 +180,7 @@ class FilledLists:
         key = q.inner if single else fake._value
         if key not in self.columns:
             output = self.results.output(fake._value, fake.stop_gradient)
-            self.columns[key] = Rows(output, q.number, fake.stop_gradient)
+            self.columns[key] = ElementRows(output, q.number, fake.stop_gradient)
         return self.columns[key]
 
 

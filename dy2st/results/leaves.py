@@ -52,7 +52,7 @@ class OutputPlan:
 
 
 @dataclass
-class Filled:
+class CallValues:
     """One call: `inputs(k)` is the tensor of lifted input k, `outputs` those of the program,
     `containers()` the lists and dicts of the call's arguments; `made` the objects so far."""
 
@@ -72,7 +72,7 @@ class Filled:
 
 
 @dataclass
-class Saved:
+class SaveContext:
     """The context of a file: the tensors that a trace met, and those that the program takes."""
 
     traced: Sequence[TracedInput]
@@ -80,7 +80,7 @@ class Saved:
 
 
 @dataclass(frozen=True, eq=False)
-class Leaf:
+class ResultLeaf:
     """`about`: what it is, where a file cannot hold it."""
 
     about: ClassVar[str] = "an object of the caller"
@@ -89,29 +89,29 @@ class Leaf:
         """The lifted inputs whose memory it shows, or may show."""
         return iter(())
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         raise NotImplementedError
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         raise Dy2stError(f"the program cannot be saved: it returns {self.about}.")
 
 
 # ---------------------------------------------------------------- tensors
 @dataclass(frozen=True, eq=False)
-class Out(Leaf):
+class TensorOutput(ResultLeaf):
     """Output `index` of the program: a new tensor."""
 
     index: int
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.outputs[self.index]
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         return ["out", self.index, []]
 
 
 @dataclass(frozen=True, eq=False)
-class Same(Leaf):
+class InputOutput(ResultLeaf):
     """Lifted input `index` itself."""
 
     index: int
@@ -119,10 +119,10 @@ class Same(Leaf):
     def inputs(self) -> Iterator[int]:
         yield self.index
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.inputs(self.index)
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         wanted = file.traced[self.index]
         index = next((k for k, q in enumerate(file.bound) if q is wanted), None)
         if index is None:
@@ -134,26 +134,26 @@ class Same(Leaf):
 
 
 @dataclass(frozen=True, eq=False)
-class View(Leaf):
+class ViewOutput(ResultLeaf):
     """`of`, looked at through `recipe`."""
 
     about = "a view at an index from data"
 
-    of: Leaf
+    of: ResultLeaf
     recipe: Recipe
     stop_gradient: bool
 
     def inputs(self) -> Iterator[int]:
         return self.of.inputs()
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         of = self.of.fill(call)
         return call.once(
             self,
             lambda: replay(of, self.recipe, call.sizes, self.stop_gradient, call.outputs),
         )
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         if any(OPS[name].operands[1:] for name, _ in self.recipe):
             return super().save(file)
         kind, index, steps = self.of.save(file)
@@ -162,13 +162,13 @@ class View(Leaf):
 
 
 @dataclass(frozen=True, eq=False)
-class Row(View):
+class RowOutput(ViewOutput):
     """Element `index` of the first axis of `of`; `shown`: the elements that results show."""
 
     index: int
     shown: set[int]
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         of: Any = self.of.fill(call)
         if len(self.shown) < FEWEST_ROWS or 2 * len(self.shown) < of.shape[0]:
             return super().fill(call)
@@ -196,19 +196,19 @@ def rows_of(x: Tensor, stop_gradient: bool) -> list[Tensor]:
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen(Leaf):
+class SelectedOutput(ResultLeaf):
     """The option whose number output `selector` is; any other number but 0 is one object for all
     leaves that find this number, with the values of `other`; 0 is `other`."""
 
     selector: int
-    options: tuple[tuple[int, Leaf], ...]
-    other: Out
+    options: tuple[tuple[int, ResultLeaf], ...]
+    other: TensorOutput
 
     def inputs(self) -> Iterator[int]:
         for _, leaf in self.options:
             yield from leaf.inputs()
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         number = call.once(("number", self.selector), call.outputs[self.selector].item)
         option = dict(self.options).get(number)
         if option is not None:
@@ -216,12 +216,12 @@ class Chosen(Leaf):
         other = self.other.fill(call)
         return call.once(("object", number), lambda: other) if number else other
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         return self.other.save(file)
 
 
 @dataclass(frozen=True, eq=False)
-class NumberOrTensor(Leaf):
+class NumberOrTensor(ResultLeaf):
     """`number` where output `test` is true, else `tensor`, which may be a float."""
 
     test: int
@@ -236,89 +236,89 @@ class NumberOrTensor(Leaf):
     def inputs(self) -> Iterator[int]:
         return iter(inputs(self.tensor))
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return fill(self.number if call.outputs[self.test].item() else self.tensor, call)
 
 
 # ---------------------------------------------------------------- Python objects
 @dataclass(frozen=True, eq=False)
-class Number(Leaf):
+class SizeNumber(ResultLeaf):
     """A size of the program as a Python int."""
 
     about = "a size"
 
     dim: Dim
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.number(self.dim)
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         return ["size", print_attr(self.dim)]
 
 
 @dataclass(frozen=True, eq=False)
-class Scalar(Leaf):
+class ScalarOutput(ResultLeaf):
     """Output `index` of the program as a Python bool, int or float."""
 
     about = "a Python number that data gives"
 
     index: int
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.outputs[self.index].item()
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         return ["number", self.index]
 
 
 @dataclass(frozen=True, eq=False)
-class Array(Leaf):
+class ArrayOutput(ResultLeaf):
     """Output `index` of the program as a NumPy array, or as a scalar if it has no axes."""
 
     about = "a NumPy array"
 
     index: int
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.once(self, lambda: call.outputs[self.index].numpy()[()])
 
 
 @dataclass(frozen=True, eq=False)
-class ShapeOf(Leaf):
+class ShapeOf(ResultLeaf):
     """The shape of a tensor, as Paddle gives it."""
 
     dims: tuple[Dim, ...]
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return paddle.Size([call.number(d) for d in self.dims])
 
-    def save(self, file: Saved) -> list[object]:
+    def save(self, file: SaveContext) -> list[object]:
         return ["list", [["size", print_attr(d)] for d in self.dims]]
 
 
 @dataclass(frozen=True, eq=False)
-class Outside(Leaf):
+class CapturedContainer(ResultLeaf):
     """A list, dict or set that was there before the call; it is looked up at `home`, if any."""
 
     obj: object
     home: Location | None = None
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return self.obj if self.home is None else self.home.get()
 
 
 @dataclass(frozen=True, eq=False)
-class Given(Leaf):
+class ArgumentContainer(ResultLeaf):
     """The list or dict that is number `index` of those in the call's arguments."""
 
     index: int
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.containers()[self.index]
 
 
 @dataclass(frozen=True, eq=False)
-class Made(Leaf):
+class NewContainer(ResultLeaf):
     """A deque, a dict of another class or a plain object like `like`, with other elements."""
 
     like: object
@@ -331,12 +331,12 @@ class Made(Leaf):
     def inputs(self) -> Iterator[int]:
         return (k for q in leaves(self.parts) for k in q.inputs())
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.once(self, lambda: like_of(self.like, [fill(q, call) for q in self.parts]))
 
 
 @dataclass(frozen=True, eq=False)
-class Rebuilt(Leaf):
+class RebuiltObject(ResultLeaf):
     """An object that the function has made, like `like`: with its attributes, and for a container
     with its elements or items."""
 
@@ -352,10 +352,10 @@ class Rebuilt(Leaf):
         tree = (*self.attributes.values(), *self.elements)
         return (k for q in leaves(tree) for k in q.inputs())
 
-    def fill(self, call: Filled) -> object:
+    def fill(self, call: CallValues) -> object:
         return call.once(self, lambda: self.made(call))
 
-    def made(self, call: Filled) -> object:
+    def made(self, call: CallValues) -> object:
         kind: Any = type(self.like)
         if isinstance(self.like, (np.ndarray, array.array)):
             return self.like.__copy__()
@@ -369,8 +369,8 @@ class Rebuilt(Leaf):
 
 
 # ---------------------------------------------------------------- trees
-def leaves(tree: object) -> Iterator[Leaf]:
-    if isinstance(tree, Leaf):
+def leaves(tree: object) -> Iterator[ResultLeaf]:
+    if isinstance(tree, ResultLeaf):
         yield tree
     elif isinstance(tree, (tuple, list, dict)):
         for q in tree.values() if isinstance(tree, dict) else tree:
@@ -382,9 +382,9 @@ def inputs(tree: object) -> set[int]:
     return {k for leaf in leaves(tree) for k in leaf.inputs()}
 
 
-def fill(tree: object, call: Filled) -> Any:
+def fill(tree: object, call: CallValues) -> Any:
     """The object of one call; a list or dict that stands in two places is one."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, ResultLeaf):
         return tree.fill(call)
     if isinstance(tree, dict):
         return call.once(id(tree), lambda: {k: fill(q, call) for k, q in tree.items()})
@@ -401,9 +401,9 @@ def again(like: object, parts: Sequence[object]) -> object:
     return like.form.made(parts) if isinstance(like, Record) else regrouped(like, parts)
 
 
-def save(tree: object, file: Saved) -> list[object]:
+def save(tree: object, file: SaveContext) -> list[object]:
     """Return the manifest's form of a tree of results."""
-    if isinstance(tree, Leaf):
+    if isinstance(tree, ResultLeaf):
         return tree.save(file)
     if isinstance(tree, Record):
         if tree.form.kind not in (dict, list):

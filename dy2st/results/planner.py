@@ -1,8 +1,8 @@
 """The plan of a call's results: new tensors, input objects, views of either, sizes, constants.
 
-`Results` maps the nested Python result of a trace to outputs of the program. A leaf that is an
-input comes back as the caller's own object, a view of an input or of another result is replayed on
-the real tensor, and every other tensor is an output of its own.
+`ResultPlanner` maps the nested Python result of a trace to outputs of the program. A leaf that is
+an input comes back as the caller's own object, a view of an input or of another result is replayed
+on the real tensor, and every other tensor is an output of its own.
 """
 
 from __future__ import annotations
@@ -19,25 +19,25 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.results.elements import Elements, LastElement, TupleOf
+from dy2st.results.elements import FilledList, FilledTuple, LastElement
 from dy2st.results.filled_lists import FilledLists, parts_of, values_of
 from dy2st.results.leaves import (
-    Array,
-    Chosen,
-    Given,
-    Leaf,
-    Made,
-    Number,
+    ArgumentContainer,
+    ArrayOutput,
+    CapturedContainer,
+    InputOutput,
+    NewContainer,
     NumberOrTensor,
-    Out,
     OutputPlan,
-    Outside,
-    Rebuilt,
-    Row,
-    Same,
-    Scalar,
+    RebuiltObject,
+    ResultLeaf,
+    RowOutput,
+    ScalarOutput,
+    SelectedOutput,
     ShapeOf,
-    View,
+    SizeNumber,
+    TensorOutput,
+    ViewOutput,
     row_of,
 )
 from dy2st.results.refusals import (
@@ -49,15 +49,15 @@ from dy2st.results.refusals import (
 )
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import from_outside
-from dy2st.state.containers.either import Either
-from dy2st.state.containers.longer import LongerTuple
-from dy2st.state.containers.lookup import OneOf
+from dy2st.state.containers.dynamic_lookup import SelectedObject
+from dy2st.state.containers.rebound_containers import ExtendedTuple
 from dy2st.state.containers.records import attributes, like_of, loops_of
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import is_users_object, refuse
-from dy2st.state.stacked_run import Leaf as Collected
+from dy2st.state.stacked_run import StackedLeaf as Collected
 from dy2st.state.stacked_run import StackedRun
-from dy2st.state.strings import Text
+from dy2st.state.strings import LazyText
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import elements, is_container
 from dy2st.state.tree import parts as parts_in
@@ -80,7 +80,7 @@ class CopyWarning(UserWarning):
     __module__ = "dy2st"  # its public name, which tracebacks show
 
 
-class Results:
+class ResultPlanner:
     """Plans what a traced function returns: the tree of the result, and those of its stores.
 
     Results that may show one memory are told apart by the storages that they reach in the captured
@@ -96,13 +96,13 @@ class Results:
         self.values: list[Value] = []
         self.flags: list[bool] = []
         self.replayed: set[int] = set()
-        self.leaves: dict[Value, Leaf] = {}
+        self.leaves: dict[Value, ResultLeaf] = {}
         self.containers: dict[int, tuple[object, object]] = {}
         self.lists = FilledLists(self)
-        self.rows: dict[Leaf, set[int]] = {}
+        self.rows: dict[ResultLeaf, set[int]] = {}
         self.selectors: dict[Value, Value] = {}
         self.numbers: dict[Value, int] = {}
-        self.arrays: dict[int, Array] = {}
+        self.arrays: dict[int, ArrayOutput] = {}
         self.warned: set[Loc] = set()
         self.list_inputs()
         self.provenance = Provenance(self.captured())
@@ -170,7 +170,7 @@ class Results:
             self.trace.read_value(x._value)
             found.setdefault(x._value, False)
             self.lists.note_tensor(x._value)
-        elif type(x) is Either:
+        elif type(x) is TaggedUnion:
             self.collect(x.tensor, found)
         elif isinstance(x, dict):
             for q in x.values():
@@ -233,21 +233,21 @@ class Results:
     def tree(self, x: Any, what: str) -> Any:
         if isinstance(x, Tensor):
             return self.tensor(lift(self.trace, x))
-        if type(x) is Either:
+        if type(x) is TaggedUnion:
             parts = self.tree(x.number, what), self.tree(x.tensor, what)
             return NumberOrTensor(self.output(x.test.value), *parts, x.__describe__())
-        if type(x) is Text:
+        if type(x) is LazyText:
             raise no_text(what)
         if isinstance(x, (Shape, paddle.Size)):
             return ShapeOf(tuple(dim_of(d) for d in x))
         if id(x) in self.trace.inputs.containers:
-            return Given(list(self.trace.inputs.containers).index(id(x)))
+            return ArgumentContainer(list(self.trace.inputs.containers).index(id(x)))
         if from_outside(self.trace, x) or id(x) in self.trace.guards.records:
             home = self.trace.guards.homes.get(id(x))
-            return Outside(x if home is None else None, home)
+            return CapturedContainer(x if home is None else None, home)
         if isinstance(x, TraceList) or type(x) in (list, dict):
             found = self.container(x, what)
-            return TupleOf(found) if isinstance(x, LongerTuple) else found
+            return FilledTuple(found) if isinstance(x, ExtendedTuple) else found
         if isinstance(x, tuple) and hasattr(x, "_fields"):
             return type(x)(*(self.tree(q, what) for q in x))
         if type(x) is tuple:
@@ -256,19 +256,19 @@ class Results:
             return self.tensor(settled(x))
         if is_runtime_scalar(x) or is_symint(x) and x.data:
             value = x.value if is_runtime_scalar(x) else self.trace.index_value(x)
-            return Scalar(self.output(value))
+            return ScalarOutput(self.output(value))
         if is_symint(x):
-            return Number(x.dim)
-        if type(x) is OneOf:
+            return SizeNumber(x.dim)
+        if type(x) is SelectedObject:
             raise no_result(what, x)
         if is_array(x):
             given = next((k for k, q in self.traced.values() if q.array is x), None)
             if given is not None:
-                return Same(given)
+                return InputOutput(given)
             home = self.home(x.fake._value)
             if home in self.traced and self.traced[home][1].array is not None:
                 raise no_view(what)
-            return self.arrays.setdefault(id(x), Array(self.output(x.fake._value)))
+            return self.arrays.setdefault(id(x), ArrayOutput(self.output(x.fake._value)))
         own = id(x) in self.trace.objects.made and is_fresh(x, what != "the result")
         if own and not is_container(x):
             return self.rebuilt(x, what)
@@ -314,7 +314,7 @@ class Results:
             self.containers[id(x)] = (x, no_result(what, x))
             like = like_of(x, [None] * len(found))
             parts = tuple(self.tree(q, what) for q in found.values())
-            self.containers[id(x)] = (x, Made(like, parts))
+            self.containers[id(x)] = (x, NewContainer(like, parts))
         tree = self.containers[id(x)][1]
         if isinstance(tree, Refused):
             raise tree
@@ -328,7 +328,7 @@ class Results:
             elements = () if kind is None else kind.contents(x)
             found = attributes(x) if is_users_object(x) else {}
             fields = {n: self.tree(q, what) for n, q in found.items()}
-            made = Rebuilt(like, fields, tuple(self.tree(q, what) for q in elements))
+            made = RebuiltObject(like, fields, tuple(self.tree(q, what) for q in elements))
             self.containers[id(x)] = (x, made)
         tree = self.containers[id(x)][1]
         if isinstance(tree, Refused):
@@ -336,13 +336,13 @@ class Results:
         return tree
 
     # ------------------------------------------------------------ tensors
-    def tensor(self, fake: FakeTensor) -> Leaf:
+    def tensor(self, fake: FakeTensor) -> ResultLeaf:
         self.keep.append(fake)
         if len(self.traced) < len(self.trace.inputs.by_id):
             self.list_inputs()
         return self.leaf(fake._value, fake.stop_gradient)
 
-    def leaf(self, value: Value, stop_gradient: bool | None = None) -> Leaf:
+    def leaf(self, value: Value, stop_gradient: bool | None = None) -> ResultLeaf:
         """The leaf of the object that a value of the outermost block is."""
         if stop_gradient is None:
             stop_gradient = value not in self.trace.autograd.trained
@@ -350,14 +350,14 @@ class Results:
             value = self.trace.values.became[value]
         return self.known_leaf(value, stop_gradient)
 
-    def known_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
+    def known_leaf(self, value: Value, stop_gradient: bool) -> ResultLeaf:
         if value not in self.leaves:
             self.leaves[value] = self.new_leaf(value, stop_gradient)
         return self.leaves[value]
 
-    def new_leaf(self, value: Value, stop_gradient: bool) -> Leaf:
+    def new_leaf(self, value: Value, stop_gradient: bool) -> ResultLeaf:
         if value in self.objects:
-            return Same(self.objects[value])
+            return InputOutput(self.objects[value])
         element = self.lists.element(value, stop_gradient)
         if element is not None:
             return element
@@ -374,19 +374,19 @@ class Results:
             self.replayed.add(self.traced[home][0])
         return self.view(self.known_leaf(home, stop_gradient), recipe, stop_gradient)
 
-    def view(self, of: Leaf, recipe: Recipe, stop_gradient: bool) -> View:
+    def view(self, of: ResultLeaf, recipe: Recipe, stop_gradient: bool) -> ViewOutput:
         row = row_of(recipe)
         if row is None:
-            return View(of, recipe, stop_gradient)
+            return ViewOutput(of, recipe, stop_gradient)
         shown = self.rows.setdefault(of, set())
         shown.add(row)
-        return Row(of, recipe, stop_gradient, row, shown)
+        return RowOutput(of, recipe, stop_gradient, row, shown)
 
     def is_aliased(self, home: Value) -> bool:
         """Whether the caller, or another result, has the memory of `home`."""
         return any(map(self.visible, self.provenance.storages(home))) or self.shared[home] > 1
 
-    def new(self, value: Value, stop_gradient: bool) -> Leaf:
+    def new(self, value: Value, stop_gradient: bool) -> ResultLeaf:
         """A tensor that the program makes, or one of those that it may be."""
         if self.trace.root(value) in self.trace.values.heirs:
             raise Refused(moved_memory(self.trace))
@@ -396,19 +396,19 @@ class Results:
             return self.chosen(value, stop_gradient)
         x, path = self.ends[inner]
         if id(x) in self.planned and id(x) not in self.containers:
-            elements: object = Elements((self.lists.part(x.parts()[-1], "the result"),))
+            elements: object = FilledList((self.lists.part(x.parts()[-1], "the result"),))
         else:
             elements = self.container(x, "the result")
-        if not isinstance(elements, Elements):
+        if not isinstance(elements, FilledList):
             return self.chosen(value, stop_gradient)
         other = self.chosen(value, stop_gradient, [inner])
         return LastElement(elements, path, node.length, other)
 
-    def chosen(self, value: Value, stop_gradient: bool, but: Sequence[Value] = ()) -> Leaf:
+    def chosen(self, value: Value, stop_gradient: bool, but: Sequence[Value] = ()) -> ResultLeaf:
         """Return the leaf of a value that is one of several tensors, some visible elsewhere; `but`:
         tensors that it cannot be."""
         p = self.provenance
-        other = Out(self.output(value, stop_gradient))
+        other = TensorOutput(self.output(value, stop_gradient))
         options, several = [], False
         for q in p.objects(value) if value in p.sources else ():
             storages = p.storages(q)
@@ -423,7 +423,7 @@ class Results:
         if not options and not several:
             return other
         selector = self.selectors.setdefault(value, Value(Type(I64), "selector"))
-        return Chosen(self.output(selector), tuple(options), other)
+        return SelectedOutput(self.output(selector), tuple(options), other)
 
     def number(self, value: Value) -> int:
         return self.numbers.setdefault(value, len(self.numbers) + 1)

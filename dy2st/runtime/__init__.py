@@ -25,6 +25,7 @@ from dy2st.runtime.access import (
     store_item,
     union,
 )
+from dy2st.runtime.append_receivers import imported, mapping, receiver, receiver_item
 from dy2st.runtime.calls import fn
 from dy2st.runtime.control import (
     and_,
@@ -44,7 +45,6 @@ from dy2st.runtime.control import (
     while_,
 )
 from dy2st.runtime.matching import given, matches, part
-from dy2st.runtime.receivers import imported, mapping, receiver, receiver_item
 from dy2st.state.bindings import rebinding, rebinds
 from dy2st.state.protocols import manager, trying
 from dy2st.state.strings import joined, percent

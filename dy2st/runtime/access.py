@@ -18,12 +18,12 @@ from dy2st.capture.indexing.items import old_items
 from dy2st.loops.generators import iterated
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
-from dy2st.state.bindings import Global
+from dy2st.state.bindings import ModuleGlobal
 from dy2st.state.container_writes import change
-from dy2st.state.containers import columns, lookup
-from dy2st.state.containers.either import Either
-from dy2st.state.containers.layers import PARTS, Picked, class_of, picked_of
-from dy2st.state.containers.lookup import is_later
+from dy2st.state.containers import dynamic_lookup, layer_attributes
+from dy2st.state.containers.dynamic_lookup import is_later
+from dy2st.state.containers.layers import PARTS, SelectedLayer, class_of, picked_of
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.dynamic_numbers import held, number_of
 from dy2st.state.ownership import (
     LIBRARIES,
@@ -50,7 +50,7 @@ from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, Attr, Item, in_class, kind_of
+from dy2st.trace.undo import MISSING, AttributeLocation, ItemLocation, in_class, kind_of
 from dy2st.trace.user_stack import perform
 
 
@@ -93,7 +93,7 @@ def load_attr(obj: object, name: str) -> object:
 def loaded(obj: object, name: str) -> object:
     """`obj.name`, which may be unresolved."""
     trace = current()
-    if type(obj) is Either:
+    if type(obj) is TaggedUnion:
         return obj.each(lambda x: load_attr(x, name))
     if trace is not None and isinstance(obj, Tensor):
         return tensor_attr(trace, obj, name)
@@ -113,8 +113,8 @@ def loaded(obj: object, name: str) -> object:
             load_attr(q, name)
         return perform(getattr, obj, name)
     place = place_of(obj, name)
-    value = place.get() if isinstance(place, Global) else getattr(obj, name, MISSING)
-    columns.check(value)
+    value = place.get() if isinstance(place, ModuleGlobal) else getattr(obj, name, MISSING)
+    layer_attributes.check(value)
     if value is MISSING:
         note_attr(trace, obj, name, value)
         return perform(getattr, obj, name)
@@ -125,23 +125,27 @@ def loaded(obj: object, name: str) -> object:
     return held(trace, moved)
 
 
-def picked_attr(picked: Picked, obj: object, name: str) -> tuple[object, ...]:
+def picked_attr(picked: SelectedLayer, obj: object, name: str) -> tuple[object, ...]:
     """`(value,)` of what the Layers that a stand-in stands for have themselves; () for what they
     have of their class."""
     if name in ("__dict__", *PARTS):
         raise picked.stop(f"{name} of a Layer that an index picks is read")
     if name == "__class__":
         return (class_of(obj),)
-    if stored := columns.read(picked.trace, picked, name, load_attr):
+    if stored := layer_attributes.read(picked.trace, picked, name, load_attr):
         return stored
     if not picked.has(name):
         return ()
     return (picked.value(name, [load_attr(q, name) for q in picked.layers]),)
 
 
-def place_of(obj: object, name: str) -> Global | Attr:
+def place_of(obj: object, name: str) -> ModuleGlobal | AttributeLocation:
     """Attributes of a module are its globals."""
-    return Global(vars(obj), name) if isinstance(obj, types.ModuleType) else Attr(obj, name)
+    return (
+        ModuleGlobal(vars(obj), name)
+        if isinstance(obj, types.ModuleType)
+        else AttributeLocation(obj, name)
+    )
 
 
 def fields_of(trace: Trace, obj: object) -> Any:
@@ -180,7 +184,7 @@ def vars_(*args: object) -> object:
 
 def getattr_(obj: object, name: str, *default: object) -> object:
     if isinstance(obj, paddle.nn.Layer):
-        lookup.note_layers(loops_in(name))
+        dynamic_lookup.note_layers(loops_in(name))
     try:
         return load_attr(obj, name)
     except AttributeError:
@@ -241,10 +245,10 @@ def store_plain(obj: object, name: str, value: object) -> None:
     picked = picked_of(trace, obj)
     if isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj:
         put_item(obj, name, value)
-    elif picked is None or not columns.store(trace, picked, name, value):
-        columns.check_stored(trace, obj, name)
+    elif picked is None or not layer_attributes.store(trace, picked, name, value):
+        layer_attributes.check_stored(trace, obj, name)
         if picked is None and isinstance(obj, paddle.nn.Layer) and not made_here(trace, obj):
-            columns.check_plain(trace, [obj], name, value)
+            layer_attributes.check_plain(trace, [obj], name, value)
         trace.store(place_of(obj, name), value)
 
 
@@ -296,7 +300,7 @@ def load_item(obj: object, index: object) -> object:
 def item_of(obj: Any, index: object) -> object:
     """`obj[index]`, which may be unresolved."""
     trace = current()
-    if type(index) is Either:
+    if type(index) is TaggedUnion:
         return index.each(lambda i: load_item(obj, i))
     if trace is None or isinstance(obj, (Tensor, TraceList)):
         return perform(operator.getitem, obj, index)
@@ -317,16 +321,16 @@ def get_item(obj: Any, index: Any) -> object:
     if trace is None or trace.guards is None:
         return perform(operator.getitem, obj, index)
     check_strong(obj)
-    if is_later(index) and lookup.is_sequence(obj):
+    if is_later(index) and dynamic_lookup.is_sequence(obj):
         return at_index(trace, obj, index)
-    if is_later(index) and lookup.is_holder(obj):
-        return lookup.element(trace, obj, list(obj), index, type(obj).__name__)
+    if is_later(index) and dynamic_lookup.is_holder(obj):
+        return dynamic_lookup.element(trace, obj, list(obj), index, type(obj).__name__)
     if owner_of(trace, obj, index) is not None and index in obj:
         return load_attr(owner_of(trace, obj, index), index)
     if isinstance(obj, dict) and not dict.__contains__(obj, index):
         return missing(trace, obj, index)
     held = kind_of(obj) is not None or isinstance(obj, tuple)
-    read = Item(obj, index).base.__getitem__ if held else operator.getitem
+    read = ItemLocation(obj, index).base.__getitem__ if held else operator.getitem
     value = perform(read, obj, index)
     if type(obj) is list and isinstance(index, slice):
         note_contents(trace, obj)
@@ -349,7 +353,7 @@ def at_index(trace: Trace, sequence: Sequence[object], index: Any) -> object:
         note_contents(trace, sequence)
     elif not made_here(trace, sequence):
         trace.guards.array(sequence)
-    return lookup.element(trace, sequence, sequence, index, type(sequence).__name__)
+    return dynamic_lookup.element(trace, sequence, sequence, index, type(sequence).__name__)
 
 
 def missing(trace: Trace, obj: dict[object, object], index: object) -> object:
@@ -364,7 +368,7 @@ def missing(trace: Trace, obj: dict[object, object], index: object) -> object:
     if trace.tentative:
         raise NeedsConcrete("a defaultdict makes an item in the loop", (), peel=1)
     value = trace.hooks.call(load_attr(obj, "default_factory"))()
-    trace.store(Item(obj, index), value)
+    trace.store(ItemLocation(obj, index), value)
     return value
 
 
@@ -384,7 +388,7 @@ def store_item(value: Any, obj: Any, index: object) -> Any:
     trace = current()
     if isinstance(index, slice) and isinstance(obj, list):
         value = iterated(value)
-    if type(value) is Either and isinstance(obj, Tensor):
+    if type(value) is TaggedUnion and isinstance(obj, Tensor):
         return value.each(lambda x: store_item(x, obj, index))
     if trace is None or isinstance(obj, (Tensor, TraceList)) or is_array(obj):
         obj[index] = value
@@ -422,7 +426,7 @@ def put_item(obj: Any, index: Any, value: object) -> None:
         trace.make(obj)
     if isinstance(index, int) and not kind.mapping and index < 0:
         index += kind.base.__len__(obj)
-    return trace.store(Item(obj, index), value)
+    return trace.store(ItemLocation(obj, index), value)
 
 
 def put_element(trace: Trace, array: object, index: object, value: object) -> None:

@@ -24,16 +24,16 @@ from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.introspection import KINDS as INTROSPECTION
-from dy2st.library.modes import check_hooks
+from dy2st.library.layer_modes import check_hooks
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import maker, manager_maker, registered, shown
 from dy2st.runtime import access
 from dy2st.runtime.library_calls import guarded_call, library_call
 from dy2st.runtime.special_methods import generated_call, is_generated
 from dy2st.state import container_writes
-from dy2st.state.containers.either import Split
+from dy2st.state.containers.dynamic_lookup import SelectedObject
 from dy2st.state.containers.layers import originals, picked_of
-from dy2st.state.containers.lookup import OneOf
+from dy2st.state.containers.tagged_union import SplitCall
 from dy2st.state.dynamic_numbers import hold_dynamic
 from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
 from dy2st.state.guards import HOLDERS
@@ -57,7 +57,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import compare
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import KINDS, Attr, Item, kind_of
+from dy2st.trace.undo import KINDS, AttributeLocation, ItemLocation, kind_of
 from dy2st.trace.user_stack import perform
 
 #: The objects that converted functions call; the package registers them when it is imported.
@@ -103,16 +103,16 @@ MAKERS = frozenset(
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
     """The converted form of a user's function, once per function, with its defaults of today."""
-    known, key = fn.__dict__.get(Converted.NAME), (fn, fn.__code__, is_plain(fn))
+    known, key = fn.__dict__.get(ConvertedFunction.NAME), (fn, fn.__code__, is_plain(fn))
     if known is None or known.key != key:
         new = convert(fn, RUNTIMES["unconverted" if key[2] else "converted"])
-        known = fn.__dict__[Converted.NAME] = Converted(key, new)
+        known = fn.__dict__[ConvertedFunction.NAME] = ConvertedFunction(key, new)
     new = known.new
     new.__defaults__, new.__kwdefaults__ = fn.__defaults__, fn.__kwdefaults__
     return new
 
 
-class Converted:
+class ConvertedFunction:
     """The converted form of a function, which the function itself keeps: both refer to objects that
     may refer to the function. `key`: the function, its code, and whether it is marked."""
 
@@ -121,8 +121,8 @@ class Converted:
     def __init__(self, key: object = None, new: Any = None) -> None:
         self.key, self.new = key, new
 
-    def __reduce__(self) -> tuple[type[Converted], tuple[()]]:
-        return Converted, ()
+    def __reduce__(self) -> tuple[type[ConvertedFunction], tuple[()]]:
+        return ConvertedFunction, ()
 
 
 def is_library(fn: types.FunctionType) -> bool:
@@ -136,7 +136,7 @@ def unconverted(trace: Trace, f: Callable[..., object]) -> Callable[..., object]
     """Wrap a function that is not converted: calls of Paddle are recorded, other calls by
     effect."""
     recorded = is_recorded(f) and effect_of(f) is Effect.PURE
-    return Split(trace, maker(f) if recorded else library_call(trace, f))
+    return SplitCall(trace, maker(f) if recorded else library_call(trace, f))
 
 
 def fn(f: Any) -> Any:
@@ -147,7 +147,7 @@ def fn(f: Any) -> Any:
     f = drawing(f)
     if is_symint(f):
         return f
-    if type(f) is OneOf:
+    if type(f) is SelectedObject:
         return functools.partial(call_chosen, trace, f)
     if picked_of(trace, f) is not None:
         return called_layer(f)
@@ -158,7 +158,7 @@ def fn(f: Any) -> Any:
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:
-            return Split(trace, replaced)
+            return SplitCall(trace, replaced)
         if f in REWRITTEN:
             return library_code(trace, REWRITTEN[f])
         if is_library(f):
@@ -176,7 +176,7 @@ def called_layer(f: paddle.nn.Layer) -> object:
     return fn(noted(f, "__call__", own)).__get__(f)
 
 
-def call_chosen(trace: Trace, chosen: OneOf, *args: object, **kwargs: object) -> object:
+def call_chosen(trace: Trace, chosen: SelectedObject, *args: object, **kwargs: object) -> object:
     """A branch for each Layer or function of which data chooses one."""
 
     def one_of(k: int) -> object:
@@ -239,7 +239,7 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
     trace.guards.function(f)
     for name in getattr(new, "__dy2st_globals__", ()):
         if ("item", id(f.__globals__), name) not in trace.objects.stored:
-            if trace.dynamic and hold_dynamic(trace, Item(f.__globals__, name)):
+            if trace.dynamic and hold_dynamic(trace, ItemLocation(f.__globals__, name)):
                 continue
             trace.guards.global_(f.__globals__, name, name not in new.__dy2st_receivers__)
     for name, cell in zip(f.__code__.co_freevars, f.__closure__ or ()):
@@ -251,7 +251,7 @@ def note_function(trace: Trace, f: types.FunctionType, new: Any) -> None:
             name in new.__dy2st_reads__
             and ("attr", id(cell), "cell_contents") not in trace.objects.stored
         ):
-            if trace.dynamic and hold_dynamic(trace, Attr(cell, "cell_contents")):
+            if trace.dynamic and hold_dynamic(trace, AttributeLocation(cell, "cell_contents")):
                 continue
             if not isinstance(value, FakeTensor):
                 trace.guards.cell(cell, name, value, name not in new.__dy2st_receivers__)
@@ -318,7 +318,7 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
     except TypeError:
         replaced = None
     if replaced is not None:
-        return replaced if id(f) in INTROSPECTION else Split(trace, replaced)
+        return replaced if id(f) in INTROSPECTION else SplitCall(trace, replaced)
     if isinstance(f, functools.partial):
         if not made_here(trace, f):
             note_contents(trace, f.keywords)
@@ -473,7 +473,7 @@ def call_layer(layer: paddle.nn.Layer, *args: object, **kwargs: object) -> objec
 def guard_layer(trace: Trace, layer: paddle.nn.Layer) -> None:
     """The program depends on what its call reads of a Layer that was there before."""
     for q in originals(trace, layer):
-        new = made_here(trace, q) or Attr(q, "_full_name").key in trace.objects.stored
+        new = made_here(trace, q) or AttributeLocation(q, "_full_name").key in trace.objects.stored
         if trace.guards is not None and not new:
             trace.guards.layer(q, trace.objects.stored)
 

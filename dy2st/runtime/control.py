@@ -17,22 +17,29 @@ from typing import Any, TypeGuard
 import numpy as np
 from paddle.nn import Layer
 
-from dy2st.branches import endings
+from dy2st.branches import error_exits
 from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
 from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
 from dy2st.capture.dispatch import drop_ops
-from dy2st.capture.indexing.masks import Selected
-from dy2st.library.consumers import contains
+from dy2st.capture.indexing.masks import MaskedSelection
+from dy2st.library.iterable_builtins import contains
 from dy2st.library.numbers import converted_to
 from dy2st.loops import roll
 from dy2st.loops.generators import consume, iterated, shown
-from dy2st.loops.iterables import Chained, Product, in_turn, note_unlike, sequence_of, taken
-from dy2st.loops.parts import unrolled
+from dy2st.loops.iterables import (
+    ChainIterator,
+    ProductIterator,
+    in_turn,
+    note_unlike,
+    sequence_of,
+    taken,
+)
+from dy2st.loops.peeled_iterations import unrolled
 from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
-from dy2st.state.containers.either import Either
-from dy2st.state.containers.lookup import MOST_UNROLLED, OneOf
+from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED, SelectedObject
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.protocols import (  # fmt: skip
     iterable_of,
@@ -64,19 +71,19 @@ def for_(
     trace = current()
     if trace is None:
         return _python_for(iterable, body, test)
-    code = roll.Code(body, get_state, set_state, names, test)
+    code = roll.LoopCode(body, get_state, set_state, names, test)
     with taken(here(iterable), test is not None) as rest:
         run_through(trace, rest, code)
 
 
-def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
-    parts = iterable.taken(trace) if isinstance(iterable, Chained) else None
+def run_through(trace: Trace, iterable: Any, code: roll.LoopCode) -> None:
+    parts = iterable.taken(trace) if isinstance(iterable, ChainIterator) else None
     for k, part in enumerate(parts or ()):
         with taken(part, code.test is not None) as rest:
             run_through(trace, rest, dataclasses.replace(code, key=(code.key, k)))
     if parts is not None:
         return None
-    pools = iterable.taken(trace) if isinstance(iterable, Product) else None
+    pools = iterable.taken(trace) if isinstance(iterable, ProductIterator) else None
     if pools is not None:
         return run_nested(trace, pools, code)
     over = sequence_of(trace, iterable, numbers=True)
@@ -99,7 +106,7 @@ def run_through(trace: Trace, iterable: Any, code: roll.Code) -> None:
 
 
 def run_nested(
-    trace: Trace, pools: Sequence[Any], code: roll.Code, chosen: tuple[object, ...] = ()
+    trace: Trace, pools: Sequence[Any], code: roll.LoopCode, chosen: tuple[object, ...] = ()
 ) -> None:
     """Loops over these sequences, each in the one before; the body gets a tuple of their items."""
 
@@ -170,7 +177,7 @@ def while_(
 ) -> None:
     trace = current()
     if trace is not None:
-        code = roll.Code(lambda _: body(), get_state, set_state, names, test)
+        code = roll.LoopCode(lambda _: body(), get_state, set_state, names, test)
         return roll.run(trace, roll.UNKNOWN, code)
     while test():
         body()
@@ -277,15 +284,15 @@ def ifexp(test: object, then: Callable[[], object], orelse: Callable[[], object]
 def is_(a: object, b: object) -> object:
     trace = current()
     for x, other in ((a, b), (b, a)):
-        if type(x) is Either and type(other) is Either and a is not b:
+        if type(x) is TaggedUnion and type(other) is TaggedUnion and a is not b:
             raise refuse(
                 "`is` of two values of which data decides whether they are numbers or tensors.",
                 "They may be one object or two.",
                 "Compare values, or begin with a tensor: `total = paddle.zeros([])`.",
             )
-        if type(x) is Either and a is not b:
+        if type(x) is TaggedUnion and a is not b:
             return x.each(lambda q: is_(q, other))  # noqa: B023
-        if type(x) is OneOf and other is not None and a is not b:
+        if type(x) is SelectedObject and other is not None and a is not b:
             raise x.refused("a comparison with")
         if type(x) is Unresolved and other is None:
             return is_none(x)
@@ -399,7 +406,7 @@ def aug(op: str, x: object, value: Any) -> object:
     in_place = getattr(kind and kind.base, f"__{AUGMENTED[op].__name__}__", None)
     if in_place is not None:
         return in_place(x, value)
-    if isinstance(x, Selected):
+    if isinstance(x, MaskedSelection):
         return x.changed(op, AUGMENTED[op], value)
     if isinstance(x, list) and op == "+":
         return type(x).__iadd__(x, value)  # operator.iadd asks the class of `value` first
@@ -414,13 +421,13 @@ def assert_(test: Callable[[], object], message: Callable[[], object] | None) ->
         value = settled_condition(trace, value)
     if trace is not None and is_runtime_scalar(value):
         check_not_trying(trace, value)
-        at = endings.decision(trace.frame)
-        if endings.assumed(trace, value, at) is not None:
+        at = error_exits.decision(trace.frame)
+        if error_exits.assumed(trace, value, at) is not None:
             raise AssertionError(*([] if message is None else [message()]))
         given = message() if message is not None else ""
         whole = not isinstance(given, str) and is_lazy(given)
         text, shown = with_values(trace, text_of(AssertionError(given)))
-        site = endings.numbered(trace, (at, False), whole)
+        site = error_exits.numbered(trace, (at, False), whole)
         return check(trace, value.value, "AssertionError", text, shown=shown, site=site)
     if not value:
         raise AssertionError(message()) if message is not None else AssertionError

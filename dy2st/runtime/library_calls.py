@@ -21,7 +21,7 @@ from dy2st.capture.foreign import host_call, is_host
 from dy2st.loops.generators import check_made_here
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
-from dy2st.state.containers.either import Either
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.effects import (
     GENERIC,
     IMMUTABLE,
@@ -36,7 +36,7 @@ from dy2st.state.effects import (
 )
 from dy2st.state.guards import is_plain
 from dy2st.state.ownership import is_users_object, made_here, note_contents, note_object, refuse
-from dy2st.state.strings import Text
+from dy2st.state.strings import LazyText
 from dy2st.state.strings import stop as stop_text
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor
@@ -145,7 +145,7 @@ class PureCall:
             return stop(x, f"{name}()")
         if is_symint(x):
             return NeedsConcrete(f"{x!r} is needed as a number ({name}())", x.loops)
-        if type(x) is Text:
+        if type(x) is LazyText:
             stop_text(x, f"needed by {name}()")
         return refuse(
             f"{name}() of a tensor is needed while the program is traced.",
@@ -269,7 +269,7 @@ def guarded_call(trace: Trace, f: Callable[..., object], *args: object, **kwargs
 def is_lazy(x: object) -> bool:
     """Whether the value is known only when the program runs."""
     known = isinstance(x, Tensor) or is_symint(x) or is_runtime_scalar(x)
-    return known or type(x) in (Text, Either)
+    return known or type(x) in (LazyText, TaggedUnion)
 
 
 __all__ = ["PureCall", "guarded_call", "library_call"]

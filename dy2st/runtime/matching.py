@@ -1,4 +1,4 @@
-"""`match` in converted code: the tests and parts that `dy2st.convert.matches` asks for."""
+"""`match` in converted code: the tests and parts that `dy2st.convert.match_lowering` asks for."""
 
 from __future__ import annotations
 

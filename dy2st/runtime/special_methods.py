@@ -18,7 +18,7 @@ from typing import Any
 
 from dy2st.runtime.library_calls import is_lazy
 from dy2st.state.ownership import LIBRARIES, is_users_object, note_object, package_of, refuse
-from dy2st.state.strings import Shown, Text, held
+from dy2st.state.strings import FormattedValue, LazyText, held
 from dy2st.state.strings import stop as stop_text
 from dy2st.trace.scalar import is_runtime_scalar, stop
 from dy2st.trace.trace import Trace, current
@@ -92,7 +92,7 @@ def generated_call(
         note_object(trace, x)
     if function.__name__ == "__repr__":
         for q in held([getattr(self, field.name, None) for field in dataclasses.fields(self)]):
-            stop_text(Text([Shown(q, "repr")]), f"made of a {type(self).__name__}")
+            stop_text(LazyText([FormattedValue(q, "repr")]), f"made of a {type(self).__name__}")
     return function(self, *args, **kwargs)
 
 

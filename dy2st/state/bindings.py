@@ -16,7 +16,7 @@ from dy2st.trace.undo import MISSING, Location
 
 
 @dataclass(frozen=True, eq=False)
-class Global(Location):
+class ModuleGlobal(Location):
     """A variable of a module; `obj` is the module's dict."""
 
     obj: dict[str, Any]
@@ -44,7 +44,7 @@ class Global(Location):
 
 
 @dataclass(frozen=True, eq=False)
-class Cell(Location):
+class ClosureCell(Location):
     """A variable of a function around the translated one; `obj` is its cell."""
 
     obj: types.CellType
@@ -74,13 +74,13 @@ class Cell(Location):
         return lambda: self.put(old)
 
 
-def places(thunk: types.FunctionType) -> Iterator[Global | Cell]:
+def places(thunk: types.FunctionType) -> Iterator[ModuleGlobal | ClosureCell]:
     """The variable that `lambda: name` reads."""
     code = thunk.__code__
     for name, cell in zip(code.co_freevars, thunk.__closure__ or ()):
-        yield Cell(cell, name)
+        yield ClosureCell(cell, name)
     for name in code.co_names:
-        yield Global(thunk.__globals__, name)
+        yield ModuleGlobal(thunk.__globals__, name)
 
 
 def rebinding(value: object, thunk: types.FunctionType, inner: bool = False) -> object:
@@ -101,12 +101,12 @@ def rebinds(thunk: types.FunctionType, inner: bool = False) -> None:
         trace.note_store(place)
 
 
-def guard(trace: Trace, place: Global | Cell) -> None:
+def guard(trace: Trace, place: ModuleGlobal | ClosureCell) -> None:
     """A loop or a branch may leave the variable as it was, so the program depends on it."""
     if trace.guards is None or place.key in trace.objects.stored:
         return
     value = place.get()
-    if isinstance(place, Global):
+    if isinstance(place, ModuleGlobal):
         trace.guards.global_(place.obj, place.name)
     elif value is not MISSING:
         trace.guards.cell(place.obj, place.name, value)

@@ -15,9 +15,9 @@ from typing import Any
 
 from dy2st.state.ownership import holds_fake, made_here
 from dy2st.state.traced_list import TraceList
-from dy2st.trace.signals import AlsoRead, Refused
+from dy2st.trace.signals import Refused, RetraceForRead
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import Item, Location, container_snapshot, kind_of
+from dy2st.trace.undo import ItemLocation, Location, container_snapshot, kind_of
 from dy2st.trace.user_stack import perform
 from ir import Loc
 
@@ -53,14 +53,14 @@ class Contents(Location):
 
 
 @dataclass(frozen=True, eq=False)
-class Argument(Contents):
+class ArgumentContents(Contents):
     """The contents of the container that is number `index` of those in a call's arguments."""
 
     index: int = 0
 
 
 @dataclass(frozen=True, eq=False)
-class Growth(Location):
+class AppendedElements(Location):
     """Elements appended to a list or deque that is not read."""
 
     obj: Any
@@ -86,7 +86,7 @@ def change(trace: Trace, obj: object) -> None:
         else:
             trace.objects.made[id(obj)] = obj
     if id(obj) in trace.inputs.containers:
-        trace.note_store(Argument(obj, list(trace.inputs.containers).index(id(obj))))
+        trace.note_store(ArgumentContents(obj, list(trace.inputs.containers).index(id(obj))))
     else:
         trace.note_store(Contents(obj))
 
@@ -134,7 +134,7 @@ def grows_unread(trace: Trace, obj: object) -> bool:
 def tail_of(trace: Trace, obj: object) -> TraceList:
     """The list of the trace that collects what is appended to `obj`."""
     tails = trace.guards.tails
-    trace.guards.terms.store(Growth(obj))
+    trace.guards.terms.store(AppendedElements(obj))
     if id(obj) not in tails:
         tail = TraceList()
         tail.born = trace.frames[0]
@@ -148,7 +148,7 @@ def check_readable(trace: Trace, obj: object) -> None:
     """Check that a list can be read: elements appended before a loop or branch cannot move into it
     while that is traced tentatively."""
     if trace.tentative and trace.guards.tails[id(obj)][1].parts():
-        raise AlsoRead(obj)
+        raise RetraceForRead(obj)
 
 
 def flush(trace: Trace, obj: Any) -> None:
@@ -194,17 +194,17 @@ def final_stores(trace: Trace) -> Iterator[tuple[Location, object]]:
     whole = {id(q.obj) for q in stores.values() if isinstance(q, Contents)}
     for place in stores.values():
         made = id(place.obj) in trace.objects.made or isinstance(place.obj, TraceList)
-        if made or isinstance(place, Item) and id(place.obj) in whole:
+        if made or isinstance(place, ItemLocation) and id(place.obj) in whole:
             continue
         yield trace.guards.located(place), place.get()
     for obj, tail, where in trace.guards.tails.values():
         if tail.parts():
-            yield trace.guards.located(Growth(obj)), elements(tail, where)
+            yield trace.guards.located(AppendedElements(obj)), elements(tail, where)
 
 
 def lines_of_stores(trace: Trace) -> dict[tuple[object, ...], Loc | None]:
     """The lines of what `final_stores` gives, by the keys of the locations."""
-    grown = {Growth(obj).key: where for obj, _, where in trace.guards.tails.values()}
+    grown = {AppendedElements(obj).key: where for obj, _, where in trace.guards.tails.values()}
     return {**grown, **{k: trace.objects.stored.get(k) for k in trace.frames[0].stores}}
 
 

@@ -15,7 +15,7 @@ from dy2st.state.ownership import note_attr, note_contents
 from dy2st.state.signature import Signature
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.trace import Trace
-from dy2st.trace.undo import CALL, Attr, Item, Location, kind_of
+from dy2st.trace.undo import CALL, AttributeLocation, ItemLocation, Location, kind_of
 from ir import Type
 
 KINDS = (int, float)
@@ -98,7 +98,7 @@ def hold_elements(trace: Trace, obj: object) -> None:
         return
     contents: Any = kind.contents(obj)
     for index, value in contents if kind.mapping else enumerate(contents):
-        place = Item(obj, index)
+        place = ItemLocation(obj, index)
         number = number_of(trace, place, value)
         if number is not value:
             trace.guards.restores.append(functools.partial(place.put, value))
@@ -111,7 +111,7 @@ def held(trace: Trace, value: Any) -> Any:
     if not trace.dynamic or type(value) is not tuple and not named:
         return value
     pairs = [(q, held(trace, q)) for q in value]
-    places = [Item(value, i) for i in range(len(value))]
+    places = [ItemLocation(value, i) for i in range(len(value))]
     parts = [number_of(trace, place, new) for place, (_, new) in zip(places, pairs)]
     if all(new is old for new, old in zip(parts, value)):
         return value
@@ -130,9 +130,9 @@ def keep_dynamic(trace: Trace, place: Location) -> object:
     moved = number_of(trace, place, value)
     if trace.guards is None or moved is not value or place.key in trace.objects.stored:
         return moved
-    if isinstance(place, Attr):
+    if isinstance(place, AttributeLocation):
         note_attr(trace, place.obj, place.name, value)
-    elif isinstance(place, Item):
+    elif isinstance(place, ItemLocation):
         note_contents(trace, place.obj)
     return value
 

@@ -18,17 +18,17 @@ import numpy as np
 import paddle
 
 from dy2st.convert.marks import is_ignored
-from dy2st.state.bindings import Global
+from dy2st.state.bindings import ModuleGlobal
 from dy2st.state.containers.constants import HEAP_TYPE, gives_again, same_array, same_elements
 from dy2st.state.containers.constants import described as described
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
 from dy2st.state.containers.elements import ContainerGuards, apart, is_located
-from dy2st.state.containers.terms import Terms
+from dy2st.state.containers.guard_expressions import GuardExpressions
 from dy2st.state.effects import name_of
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.undo import MISSING, Attr, Item, Location, lookup
+from dy2st.trace.undo import MISSING, AttributeLocation, ItemLocation, Location, lookup
 
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
 #: what a look at a method of an object makes anew
@@ -45,7 +45,7 @@ _IRRELEVANT = frozenset(("_full_name", "_built", "_loaddict_holder", "_init_in_d
 
 
 @dataclass(frozen=True)
-class Read:
+class GuardedRead:
     """The subject of a guard: the user's name, the expression that reads it, the value it had."""
 
     name: str
@@ -64,7 +64,7 @@ class Guards(ContainerGuards):
     def __init__(self, tensor: type) -> None:
         super().__init__()
         self.tensor = tensor
-        self.terms = Terms()
+        self.terms = GuardExpressions()
         self.found: dict[int, str] = {}
         self.places: dict[int, Location] = {}
         self.held: list[object] = []
@@ -76,7 +76,7 @@ class Guards(ContainerGuards):
         self.arrays: dict[int, np.ndarray] = {}
         self.ids: dict[int, str] = {}
         self.named: dict[int, str] = {}
-        self.reads: dict[tuple[object, ...], Read] = {}
+        self.reads: dict[tuple[object, ...], GuardedRead] = {}
         self.settings_of: dict[tuple[object, ...], Any] = {}
 
     def ref(self, obj: object) -> str:
@@ -115,8 +115,8 @@ class Guards(ContainerGuards):
     def note(
         self, key: tuple[object, ...], title: str, expression: str = "", value: object = MISSING
     ) -> None:
-        """The user's name for what a guard reads, for `Checks`."""
-        self.reads[key] = Read(title, expression, described(value) if expression else "")
+        """The user's name for what a guard reads, for `GuardChecks`."""
+        self.reads[key] = GuardedRead(title, expression, described(value) if expression else "")
         if not is_constant(value):
             self.named.setdefault(id(value), title)
 
@@ -125,9 +125,9 @@ class Guards(ContainerGuards):
 
     def title(self, key: tuple[object, ...], place: Location | None) -> str:
         """The user's name for a place, or for what a key says."""
-        if isinstance(place, Attr):
+        if isinstance(place, AttributeLocation):
             return place.shown or f"{self.name(place.obj)}.{place.name}"
-        if isinstance(place, Item):
+        if isinstance(place, ItemLocation):
             at = place.index
             return str(at) if key[0] == "global" else f"{self.name(place.obj)}[{at!r}]"
         of = self.named.get(key[1], "a container") if isinstance(key[1], int) else ""
@@ -185,7 +185,7 @@ class Guards(ContainerGuards):
         elif not own and value is not MISSING and getattr(type(obj), name, MISSING) is value:
             self.method(obj, name, value)
         elif own or not isinstance(value, METHODS):
-            place = Attr(obj, name)
+            place = AttributeLocation(obj, name)
             found = lookup(obj, name, self.ref, value is MISSING)
             self.expect(place.key, found, value, place, whole)
 
@@ -297,7 +297,7 @@ class Guards(ContainerGuards):
             value = space[name]
             if not isinstance(value, types.ModuleType):
                 expression = f"{self.ref(space)}[{name!r}]"
-                place = Global(space, name)
+                place = ModuleGlobal(space, name)
                 self.expect(("global", id(space), name), expression, value, place, whole)
 
     def function(self, f: Any) -> None:
@@ -314,7 +314,7 @@ class Guards(ContainerGuards):
 
     def cell(self, cell: object, name: str, value: object, whole: bool = True) -> None:
         """A variable of an enclosing function."""
-        place = Attr(cell, "cell_contents", name)
+        place = AttributeLocation(cell, "cell_contents", name)
         self.expect(("cell", id(cell)), f"{self.ref(cell)}.cell_contents", value, place, whole)
 
     def layer(self, layer: object, stored: Collection[tuple[object, ...]] = ()) -> None:

@@ -33,7 +33,7 @@ from dy2st.state.ownership import (
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.undo import MISSING, Attr, Item, in_class, plain_get
+from dy2st.trace.undo import MISSING, AttributeLocation, ItemLocation, in_class, plain_get
 from dy2st.trace.user_stack import perform
 
 _DYNAMIC = "<string>"
@@ -206,7 +206,9 @@ def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
         not_yet(trace, obj, name)
         value = trace.hooks.call(found.func)(obj)
         layers = isinstance(obj, paddle.nn.Layer) and isinstance(value, Tensor)
-        trace.store(Item(vars(obj), name) if layers else Attr(obj, name), value)
+        trace.store(
+            ItemLocation(vars(obj), name) if layers else AttributeLocation(obj, name), value
+        )
         return (value,)
     if found is not None:
         if users_method(found, "__set__") is None:
@@ -251,7 +253,10 @@ def dispatched(
 
 def not_yet(trace: Trace, obj: object, name: str) -> None:
     """The descriptor of the class was asked, because the object has no such attribute."""
-    if Attr(obj, name).key not in trace.objects.stored and id(obj) not in trace.objects.made:
+    if (
+        AttributeLocation(obj, name).key not in trace.objects.stored
+        and id(obj) not in trace.objects.made
+    ):
         trace.guards.absent(obj, name)
 
 
@@ -327,7 +332,7 @@ def by_index(trace: Trace, x: object) -> Iterator[object]:
 
 
 # ---------------------------------------------------------------- with
-class Managed:
+class UserContextManager:
     """A user's context manager whose methods are converted."""
 
     def __init__(self, trace: Trace, obj: object) -> None:
@@ -368,7 +373,7 @@ def may_swallow(f: types.FunctionType | None) -> bool:
     return any(ends) or not ends
 
 
-class Suppressing:
+class SuppressContext:
     """`contextlib.suppress`."""
 
     def __init__(self, obj: contextlib.AbstractContextManager[object]) -> None:
@@ -382,7 +387,7 @@ class Suppressing:
         return self.obj.__exit__(*error)
 
 
-class Catching:
+class CatchWarningsContext:
     """`warnings.catch_warnings`: what it makes of the filters holds while the function is traced,
     and for the warnings of the program inside."""
 
@@ -411,9 +416,9 @@ def manager(x: object) -> object:
     """The manager of a `with` statement."""
     trace = current()
     if isinstance(x, warnings.catch_warnings) and trace is not None:
-        return Catching(trace, x)
+        return CatchWarningsContext(trace, x)
     if isinstance(x, contextlib.suppress) and trace is not None:
-        return Suppressing(x)
+        return SuppressContext(x)
     if trace is not None and not is_users_object(x) and effect_of(type(x)) is Effect.REFUSED:
         raise refuse(
             f"a `with` statement enters a {type(x).__name__}.",
@@ -422,7 +427,7 @@ def manager(x: object) -> object:
         )
     if trace is None or users_method(x, "__enter__") is None or users_method(x, "__exit__") is None:
         return x
-    return Managed(trace, x)
+    return UserContextManager(trace, x)
 
 
 class trying:

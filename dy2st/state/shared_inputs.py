@@ -23,14 +23,14 @@ from dy2st.state.signature import grad_enabled
 from dy2st.trace.emitter import detached, lift
 from dy2st.trace.fake_tensor import Tensor, type_of
 from dy2st.trace.memory import extent, meet
-from dy2st.trace.signals import Refused, Shares
+from dy2st.trace.signals import Refused, RetraceForSharing
 from dy2st.trace.trace import Trace, TracedInput
 from ir import Program, Type
 from ir.types import product
 
 
 @dataclass(frozen=True)
-class Share:
+class StridedAlias:
     """Element (i, j, ...) of a tensor is element `offset + i * strides[0] + ...` of `base`."""
 
     base: TracedInput
@@ -39,7 +39,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Memory:
+class SharedStorage:
     """The storage of a base: `n` elements, beginning `before` elements in front of the tensor
     `of`."""
 
@@ -70,7 +70,7 @@ def found(
     return list(out.values())
 
 
-def wanted(stop: Shares) -> list[TracedInput]:
+def wanted(stop: RetraceForSharing) -> list[TracedInput]:
     """The inputs that the next trace declares, so that it finds no more of them: those for which
     this one stopped, with all that meet them. If it stopped early, also the other inputs that are
     not contiguous or share memory, where nothing forbids it."""
@@ -84,7 +84,7 @@ def wanted(stop: Shares) -> list[TracedInput]:
     return list(out.values())
 
 
-def lift_found(trace: Trace, stop: Shares) -> None:
+def lift_found(trace: Trace, stop: RetraceForSharing) -> None:
     """A trace that stopped early learns also of the tensors that it has found and not read."""
     if not stop.asked or trace.guards is None:
         return
@@ -174,7 +174,7 @@ def memory(trace: Trace, group: Sequence[TracedInput]) -> TracedInput:
     tensor = storage(first.tensor, before, n)
     trace.add_input(tensor, first.kind, f"{first.name}.memory", Type(type_of(tensor).dtype, (n,)))
     made = trace.inputs.by_id[id(tensor)]
-    made.memory = Memory(first, before, n)
+    made.memory = SharedStorage(first, before, n)
     return made
 
 
@@ -207,7 +207,7 @@ def member(trace: Trace, q: TracedInput, base: TracedInput) -> None:
     if not base.fake.stop_gradient:
         value = detached(trace, value)
     fake = trace.fake(value, bool(t.stop_gradient))
-    share = Share(base, strides, away // size)
+    share = StridedAlias(base, strides, away // size)
     trace.inputs.by_id[id(t)] = TracedInput(t, fake, value, q.kind, q.name, q.place, share=share)
 
 
@@ -233,8 +233,8 @@ def lies(tensor: Tensor, base: Any, shape: list[int], strides: list[int], away: 
 
 
 __all__ = [
-    "Memory",
-    "Share",
+    "SharedStorage",
+    "StridedAlias",
     "check_attached",
     "declare",
     "described",

@@ -20,12 +20,12 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, make, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
-from dy2st.trace.trace import Frame, Loop, Trace, current
+from dy2st.trace.trace import Frame, Trace, TracedLoop, current
 from ir import Scan, Stack, Value
 from ir.types import Dim, substitute_dim
 
 
-class ScanCell:
+class ScanReference:
     """The loop that a segment comes from; its node is replaced when a port is added."""
 
     def __init__(self, frame: Frame, scan: Scan) -> None:
@@ -46,20 +46,20 @@ class ScanCell:
         return outer
 
 
-class Leaf:
+class StackedLeaf:
     """One tensor per iteration of a loop, or a `number`; with a `group`, so many along the first
     axis of the value, which holds `members`. `of`: the loops whose indices alone decide a
     number, or None."""
 
     def __init__(
         self,
-        cell: ScanCell,
+        cell: ScanReference,
         inner: Value,
         stop_gradient: bool,
         group: Dim = 0,
         number: bool = False,
         members: Sequence[Value] = (),
-        of: frozenset[Loop] | None = None,
+        of: frozenset[TracedLoop] | None = None,
     ) -> None:
         self.of = of
         self.cell, self.inner, self.stop_gradient = cell, inner, stop_gradient
@@ -113,7 +113,7 @@ class Leaf:
         return one
 
 
-class Known:
+class KnownValue:
     """A Python value per iteration: a constant, or an integer that follows from the index."""
 
     number = True
@@ -170,12 +170,12 @@ class StackedRun:
     have been taken from."""
 
     def __init__(
-        self, trip: Dim, tree: Any, loop: Loop | None = None, origin: tuple[object, ...] = ()
+        self, trip: Dim, tree: Any, loop: TracedLoop | None = None, origin: tuple[object, ...] = ()
     ) -> None:
         self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
         self.items: dict[int, tuple[Frame, object]] = {}
 
-    def source(self) -> Loop | None:
+    def source(self) -> TracedLoop | None:
         """The loop that has appended the elements, or those that they are taken from."""
         runs = [q for q in self.origin if isinstance(q, StackedRun)]
         return self.loop or next((q.source() for q in runs), None)
@@ -213,8 +213,8 @@ class StackedRun:
     def slice(self, trace: Trace, at: slice) -> StackedRun:
         """`self[start:stop:step]`, part by part; a list of constants has no tensor to slice."""
 
-        def cut(leaf: Leaf | Known | Unstacked) -> object:
-            if isinstance(leaf, Known):
+        def cut(leaf: StackedLeaf | KnownValue | Unstacked) -> object:
+            if isinstance(leaf, KnownValue):
                 return leaf
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
@@ -258,7 +258,7 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
     known = [constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts]
     if any(known):
         if all(same_constant(q, known[0]) for q in known):
-            return StackedRun(size, Known(known[0][0], ""))
+            return StackedRun(size, KnownValue(known[0][0], ""))
         parts = [computed(trace, q) for q in parts]
         if any(constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts):
             return None
@@ -412,7 +412,7 @@ def leaves_of(x: object) -> Iterator[object]:
 
 def constant_of(x: object) -> tuple[object, ...]:
     """Return `(constant,)` for a leaf that is equal in every element; () for any other leaf."""
-    x = x.value if isinstance(x, Known) else x
+    x = x.value if isinstance(x, KnownValue) else x
     return (x,) if is_constant(x) else ()
 
 
@@ -420,11 +420,11 @@ def moves(part: object) -> bool:
     """Whether Python values of an element or segment may differ between elements."""
     if is_runtime_scalar(part):
         return part.mixed
-    stacked = (Leaf, Unstacked, Tensor)
+    stacked = (StackedLeaf, Unstacked, Tensor)
     return not all(isinstance(q, stacked) or constant_of(q) for q in leaves_of(part))
 
 
 __all__ = [
-    "Known", "Leaf", "ScanCell", "StackedRun", "Unstacked", "below", "between", "joined",
-    "length_of", "mapped", "stacked_pieces",
+    "KnownValue", "StackedLeaf", "ScanReference", "StackedRun", "Unstacked", "below", "between",
+    "joined", "length_of", "mapped", "stacked_pieces",
 ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Text that contains values of the program: f-strings, `str.format`, `%`, `str` while tracing.
 
-A `Text` is a list of strings and of `Shown` values. `print` writes it when the program runs, and
-errors carry it. Whatever else needs the characters themselves is refused by name.
+A `LazyText` is a list of strings and of `FormattedValue` values. `print` writes it when the program
+runs, and errors carry it. Whatever else needs the characters themselves is refused by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TypeGuard
 from paddle.base.framework import EagerParamBase
 
 from dy2st.state.arrays import is_array, tensor_of
-from dy2st.state.containers.either import is_int_or_float
+from dy2st.state.containers.tagged_union import is_int_or_float
 from dy2st.state.ownership import NAMESPACES, note_object, refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
@@ -27,7 +27,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor, type_of
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import Loop, Trace, current
+from dy2st.trace.trace import Trace, TracedLoop, current
 from dy2st.trace.user_stack import perform
 from ir import Value
 from ir.messages import HOLE, MOST_SHOWN, is_shown
@@ -38,7 +38,7 @@ CONVERSIONS: dict[int, Callable[[object], str]] = {115: str, 114: repr, 97: asci
 
 
 @dataclass(frozen=True, eq=False)
-class Shown:
+class FormattedValue:
     """A value in a text. `how` is str, repr, ascii or format, with the format's `spec`; or `%` with
     a conversion like `%5.2f`."""
 
@@ -60,14 +60,14 @@ def type_name(x: object) -> str:
     return x.__class__.__name__
 
 
-Part = str | Shown
+Part = str | FormattedValue
 BRACKETS: dict[type, tuple[str, str]] = {
     list: ("[", "]"), tuple: ("(", ")"), dict: ("{", "}"), set: ("{", "}"),
     Shape: ("paddle.Size([", "])"),
 }  # fmt: skip
 
 
-class Text:
+class LazyText:
     """`parts` joined. It passes for a str in `isinstance`."""
 
     __slots__ = ("parts",)
@@ -98,18 +98,20 @@ class Text:
         return stop(self, f"needed by .{name}()")
 
 
-Text.__name__ = Text.__qualname__ = "str"
+LazyText.__name__ = LazyText.__qualname__ = "str"
 
 
-def loops_in(text: object) -> frozenset[Loop]:
+def loops_in(text: object) -> frozenset[TracedLoop]:
     """The loops whose indices are in a text."""
-    shown = (q.value for q in text.parts if type(q) is Shown) if type(text) is Text else ()
+    shown = (
+        (q.value for q in text.parts if type(q) is FormattedValue) if type(text) is LazyText else ()
+    )
     return frozenset().union(*(q.loops for q in shown if is_runtime(q)))
 
 
 def stop(text: Any, what: str) -> NoReturn:
     """The characters are needed now: an unrolled loop has them, if only its index is in them."""
-    numbers = [q.value for q in text.parts if type(q) is Shown]
+    numbers = [q.value for q in text.parts if type(q) is FormattedValue]
     if all(is_runtime(q) and not q.data for q in numbers):
         reason = f"a string with {numbers[0]!r} in it is {what}"
         raise NeedsConcrete(reason, loops_in(text), own=True)
@@ -132,12 +134,12 @@ USES = {
     "mul": "repeated", "rmul": "repeated",
 }  # fmt: skip
 for _name, _use in USES.items():
-    setattr(Text, f"__{_name}__", _stopping(_use))
+    setattr(LazyText, f"__{_name}__", _stopping(_use))
 
 
 def described(x: object) -> str:
     """The message of an error: types where values are not known."""
-    if not isinstance(x, Text):
+    if not isinstance(x, LazyText):
         return str(x)
     return "".join(q if isinstance(q, str) else q.described() for q in x.parts)
 
@@ -145,7 +147,7 @@ def described(x: object) -> str:
 def with_values(trace: Trace, x: object) -> tuple[str, list[tuple[Value, Message]]]:
     """The message of an error with a HOLE for each value of the program, and those values; for
     more than MOST_SHOWN, it has their types."""
-    if not isinstance(x, Text):
+    if not isinstance(x, LazyText):
         return str(x), []
     out, shown = "", list[tuple[Value, Message]]()
     for q in x.parts:
@@ -160,12 +162,12 @@ def with_values(trace: Trace, x: object) -> tuple[str, list[tuple[Value, Message
     return out, shown
 
 
-def shows_values(x: object) -> TypeGuard[Text]:
+def shows_values(x: object) -> TypeGuard[LazyText]:
     """Whether a text has values of the program."""
-    return isinstance(x, Text) and any(isinstance(q, Shown) for q in x.parts)
+    return isinstance(x, LazyText) and any(isinstance(q, FormattedValue) for q in x.parts)
 
 
-def way_of(shown: Shown) -> Message:
+def way_of(shown: FormattedValue) -> Message:
     """Return the way in which an error message shows a value: a tensor that is formatted as its
     element is a number."""
     x, how = shown.value, shown.how
@@ -202,13 +204,13 @@ def text_of(error: BaseException) -> object:
 def made(parts: Iterable[Part]) -> Any:
     """A plain str if no part waits for the program."""
     parts = list(parts)
-    return "".join(parts) if all(type(q) is str for q in parts) else Text(parts)  # type: ignore
+    return "".join(parts) if all(type(q) is str for q in parts) else LazyText(parts)  # type: ignore
 
 
 # ---------------------------------------------------------------- pieces of a value
 def is_lazy(x: Any) -> bool:
     """Whether its text is known only when the program runs."""
-    if is_later(x) or is_array(x) or type(x) is Text:
+    if is_later(x) or is_array(x) or type(x) is LazyText:
         return True
     if isinstance(x, TraceList):
         return x.segmented or any(map(is_lazy, x.parts()))
@@ -231,15 +233,15 @@ def is_record(x: object) -> bool:
 
 def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     """The text of a value."""
-    if type(x) is Text and how in ("str", "format") and not spec:
+    if type(x) is LazyText and how in ("str", "format") and not spec:
         return list(x.parts)
-    if type(x) is Text or type(spec) is Text:
-        stop(x if type(x) is Text else spec, "formatted again")
+    if type(x) is LazyText or type(spec) is LazyText:
+        stop(x if type(x) is LazyText else spec, "formatted again")
     x = x.here() if is_int_or_float(x) else x
     if is_int_or_float(x) and spec and spec[-1] in "eEfFgG%":
         x = x.as_float()
     if is_later(x) or is_array(x):
-        return [Shown(x, how, spec)]
+        return [FormattedValue(x, how, spec)]
     if is_lazy(x):
         return container_pieces(x)
     if how == "format" and not spec and type(x).__format__ is object.__format__:
@@ -252,7 +254,7 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
         if trace is not None:
             note_object(trace, space)
     for q in held(x):
-        stop(Text([Shown(q, "repr")]), f"made of a {type(x).__name__}")
+        stop(LazyText([FormattedValue(q, "repr")]), f"made of a {type(x).__name__}")
     return [perform(PLAIN[how], x, spec)]
 
 
@@ -378,7 +380,7 @@ def percent(text: Any, values: Any) -> object:
     given = values if type(values) is tuple else (values,)
     mapping = values if isinstance(values, dict) else None
     lazy = any(map(is_lazy, mapping.values() if mapping else given))
-    if current() is None or type(text) is Text or not lazy:
+    if current() is None or type(text) is LazyText or not lazy:
         return perform(operator.mod, text, values)
     out, at, rest = list[Part](), 0, iter(given)
     for m in _PERCENT.finditer(text):
@@ -399,4 +401,13 @@ def percent(text: Any, values: Any) -> object:
     return made([*out, text[at:]])
 
 
-__all__ = ["Shown", "Text", "described", "is_lazy", "joined", "percent", "pieces", "text_of"]
+__all__ = [
+    "FormattedValue",
+    "LazyText",
+    "described",
+    "is_lazy",
+    "joined",
+    "percent",
+    "pieces",
+    "text_of",
+]

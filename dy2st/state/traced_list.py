@@ -12,11 +12,17 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import buffers, fills, lookup, shrinks, taps
-from dy2st.state.containers.lookup import MOST_UNROLLED, MOST_WRITTEN_OUT, is_later
+from dy2st.state.containers import (
+    dynamic_lookup,
+    list_buffers,
+    list_fills,
+    list_pops,
+    list_recurrences,
+)
+from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED, MOST_WRITTEN_OUT, is_later
 from dy2st.state.stacked_run import (
-    Leaf,
-    ScanCell,
+    ScanReference,
+    StackedLeaf,
     StackedRun,
     Unstacked,
     below,
@@ -31,7 +37,7 @@ from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, make, ne
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
-from dy2st.trace.undo import Item
+from dy2st.trace.undo import ItemLocation
 from dy2st.trace.user_stack import perform
 from ir import Size
 from ir.types import Dim
@@ -90,8 +96,8 @@ class TraceList(list):
                 total = total + Size.named(frame.loop.name) * frame.growth[id(self)]
             else:
                 frame.asked.add(id(self))
-            if shrinks.known(self, [frame]):
-                total = total - sum(shrinks.taken(self, frame), 0)
+            if list_pops.known(self, [frame]):
+                total = total - sum(list_pops.taken(self, frame), 0)
         return total + length_of(TraceList.raw(self))
 
     def grows_in_loop(self) -> bool:
@@ -130,7 +136,7 @@ class TraceList(list):
     def _use(self, changes: bool = False, takes: bool = False) -> None:
         """The list is read or changed; `takes`: an element is taken out of it."""
         if changes and not takes and (trace := current()) is not None:
-            shrinks.changed(trace, self, self.loops_around())
+            list_pops.changed(trace, self, self.loops_around())
         if self.watch is not None:
             self.watch.touched(self, changes)
         if changes and (trace := current()) is not None:
@@ -233,7 +239,7 @@ class TraceList(list):
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
         loops = self.loops_around()
-        if trace is not None and fills.store(trace, self, i, value, loops):
+        if trace is not None and list_fills.store(trace, self, i, value, loops):
             return None
         if trace is not None and self.segmented:
             self.split(trace)
@@ -248,7 +254,7 @@ class TraceList(list):
             f.ends.add(id(self))
         if trace.private(self.born):
             return perform(list.__setitem__, self, i, value)
-        trace.store(Item(self, i % len(self.parts())), value)
+        trace.store(ItemLocation(self, i % len(self.parts())), value)
         return None
 
     # ------------------------------------------------------------ reading
@@ -265,7 +271,7 @@ class TraceList(list):
     def __bool__(self) -> bool:
         """A list that is not empty stays so: loops only append to it."""
         self._use()
-        if shrinks.known(self, self.loops_around()):
+        if list_pops.known(self, self.loops_around()):
             return bool(self.length() > 0)
         if not self.parts():
             self._observe("the truth")
@@ -285,41 +291,49 @@ class TraceList(list):
         if self.is_table and not isinstance(i, slice):
             return self.buffer.item(trace, i, self.length())
         loops = self.loops_around()
-        fill = fills.known(trace, self, loops)
+        fill = list_fills.known(trace, self, loops)
         if fill is not None and not is_symint(i):
-            fills.hold(trace, self)
+            list_fills.hold(trace, self)
             fill = None
-        empties = shrinks.known(self, loops)
+        empties = list_pops.known(self, loops)
         if empties is not None:
-            return shrinks.item(trace, self, i, empties, loops)
+            return list_pops.item(trace, self, i, empties, loops)
         if isinstance(i, slice):
-            ahead = taps.forward(trace, self, i, loops)
+            ahead = list_recurrences.forward(trace, self, i, loops)
             return self._slice(trace, i, loops) if ahead is None else self[ahead][::-1]
         if fill is not None:
-            found = fills.read(trace, self, i, loops[-1], fill)
+            found = list_fills.read(trace, self, i, loops[-1], fill)
             if found or not self.segmented:
-                return found[0] if found else lookup.element(trace, self, self.parts(), i, "list")
-        if fills.is_front(i, loops) and (found := fills.first(trace, self, loops[0])):
+                return (
+                    found[0]
+                    if found
+                    else dynamic_lookup.element(trace, self, self.parts(), i, "list")
+                )
+        if list_fills.is_front(i, loops) and (found := list_fills.first(trace, self, loops[0])):
             return found[0]
-        back = taps.distance(trace, self, i, loops)
+        back = list_recurrences.distance(trace, self, i, loops)
         if back is not None:
-            return taps.from_end(trace, self, loops, back)
+            return list_recurrences.from_end(trace, self, loops, back)
         if self.buffer is not None and not self._is_first(i, loops):
             return self.buffer.item(trace, i, self.length())
-        if self.buffer is None and taps.is_grown(self, loops) and not self._is_old(trace, i, loops):
-            buffers.want(trace, self, loops)
-            return taps.guess(trace, self, loops, i)
+        if (
+            self.buffer is None
+            and list_recurrences.is_grown(self, loops)
+            and not self._is_old(trace, i, loops)
+        ):
+            list_buffers.want(trace, self, loops)
+            return list_recurrences.guess(trace, self, loops, i)
         if is_later(i) and not self.segmented:
-            return taps.item_at(trace, self, i, loops)
-        for f in () if is_symint(i) or fills.is_front(i, loops) else loops:
+            return list_recurrences.item_at(trace, self, i, loops)
+        for f in () if is_symint(i) or list_fills.is_front(i, loops) else loops:
             f.taken.add(id(self))
         if not self.segmented or self.buffer is not None:
             if not self._is_first(i, loops):
                 self._observe("an item")
             return perform(super().__getitem__, i)
         self.pick(i)
-        if taps.may_be_short(trace, self, i, loops):
-            return taps.guess(trace, self, loops, i)
+        if list_recurrences.may_be_short(trace, self, i, loops):
+            return list_recurrences.guess(trace, self, loops, i)
         return self._segment_item(trace, i)
 
     def _old(self, frames: list[Frame]) -> list[object]:
@@ -337,7 +351,7 @@ class TraceList(list):
 
     def _is_old(self, trace: Trace, i: object, loops: list[Frame]) -> bool:
         """Whether an index is surely one of an element from before the loops."""
-        return lookup.is_inside(trace, i, trace.sym(length_of(self._old(loops))))
+        return dynamic_lookup.is_inside(trace, i, trace.sym(length_of(self._old(loops))))
 
     def _slice(self, trace: Trace, at: slice, loops: list[Frame]) -> Any:
         found = self._sliced(trace, at, loops)
@@ -346,13 +360,13 @@ class TraceList(list):
         return self.made(found)
 
     def _sliced(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
-        window = None if self.is_table else taps.window(trace, self, at, loops)
+        window = None if self.is_table else list_recurrences.window(trace, self, at, loops)
         if window is not None:
             return TraceList(window)
         later = is_symint(at.start) or is_symint(at.stop)
-        if later and not self.segmented and taps.unknown(self, loops):
-            return TraceList(taps.guess_slice(trace, self, at, loops))
-        self._observe("a window" if taps.is_window(at) else "a slice")
+        if later and not self.segmented and list_recurrences.unknown(self, loops):
+            return TraceList(list_recurrences.guess_slice(trace, self, at, loops))
+        self._observe("a window" if list_recurrences.is_window(at) else "a slice")
         if not self.segmented and not later:
             return TraceList(perform(list.__getitem__, self, at))
         n = self.size()
@@ -402,7 +416,7 @@ class TraceList(list):
         whole = self.as_segment(trace)
         if whole is None:
             raise stop(i, "a list index")
-        return whole.item(trace, lookup.row(trace, i, self.length(), "list"))
+        return whole.item(trace, dynamic_lookup.row(trace, i, self.length(), "list"))
 
     def read_whole(self) -> None:
         """Note that all elements are read, also those appended by an enclosing loop."""
@@ -423,13 +437,13 @@ class TraceList(list):
         loops = self.loops_around()
         trace = current()
         if trace is not None:
-            shrinks.changed(trace, self, loops)
-        if what not in _CHANGES and trace is not None and taps.is_grown(self, loops):
-            buffers.want(trace, self, loops)
+            list_pops.changed(trace, self, loops)
+        if what not in _CHANGES and trace is not None and list_recurrences.is_grown(self, loops):
+            list_buffers.want(trace, self, loops)
         if what in ("iteration", "a slice"):
-            taps.note_read(self, loops)
+            list_recurrences.note_read(self, loops)
         for frame in loops:
-            frame.observed.setdefault(id(self), taps.Observed(self, what))
+            frame.observed.setdefault(id(self), list_recurrences.WholeListRead(self, what))
 
     # ------------------------------------------------------------ stacking
     def stacked(self, trace: Trace, axis: int, stack: Callable[..., object], concat: Any) -> Any:
@@ -454,27 +468,31 @@ def _changing(name: str) -> Callable[..., Any]:
         trace = current()
         if trace is None:
             return plain(self, *args, **kwargs)
-        if name == "pop" and shrinks.takes(trace, self, args, self.loops_around()):
+        if name == "pop" and list_pops.takes(trace, self, args, self.loops_around()):
             self._use(changes=True, takes=True)
-            return shrinks.pop(trace, self, args, trace.frame)
+            return list_pops.pop(trace, self, args, trace.frame)
         self._use(name not in _READS)
         if name == "sort" and kwargs.get("key") is not None:
             key = trace.hooks.call(kwargs["key"])
             kwargs["key"] = lambda x: key(x)
         loops = self.loops_around()
-        if name == "insert" and len(args) == 2 and fills.insert(trace, self, *args, loops=loops):
+        if (
+            name == "insert"
+            and len(args) == 2
+            and list_fills.insert(trace, self, *args, loops=loops)
+        ):
             return None
         self._observe(name)
         if self.segmented and name == "sort":
-            return fills.method(trace, self, name, args)
-        if self.segmented and name not in fills.KEEPING:
+            return list_fills.method(trace, self, name, args)
+        if self.segmented and name not in list_fills.KEEPING:
             self.split(trace, MOST_QUEUED if loops else MOST_ELEMENTS)
         if loops and name not in _READS and not all(id(self) in f.queues for f in loops):
             self.learn_queue(trace, name, loops)
         if name not in _READS:
             self._note_change(trace)
         if self.segmented:
-            return fills.method(trace, self, name, args)
+            return list_fills.method(trace, self, name, args)
         out = perform(plain, self, *args, **kwargs)
         return self.made(TraceList(out)) if type(out) is list else out
 
@@ -497,4 +515,4 @@ def contents(x: Any) -> list[Any]:
     return x.parts()
 
 
-__all__ = ["Leaf", "ScanCell", "StackedRun", "TraceList", "contents", "mapped"]
+__all__ = ["StackedLeaf", "ScanReference", "StackedRun", "TraceList", "contents", "mapped"]

@@ -14,8 +14,8 @@ import paddle
 
 from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.containers.constants import is_constant
-from dy2st.state.containers.either import Either
 from dy2st.state.containers.records import fields_of, like_of
+from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.frames import Frame
@@ -33,7 +33,7 @@ MOST_DESCRIBED = 4
 UNDEF: object = type("Undefined", (), {"__repr__": lambda self: "<undefined>"})()
 
 
-class Mismatch(Exception):
+class TypeMismatch(Exception):
     """A place does not hold the same type before and after the body.
 
     `name` is the user's; `before` and `after` describe the values; `loc` is where the new one
@@ -68,7 +68,7 @@ def cannot_unroll(trip: Dim, site: Loc, why: str, first: Any) -> BaseException:
     """Return the error for a loop that cannot be unrolled, with the reason why it was not
     rolled."""
     what = "depends on data" if trip == ENDLESS else f"over the named size {trip}"
-    if isinstance(first, Mismatch) and first.loc is not None:
+    if isinstance(first, TypeMismatch) and first.loc is not None:
         return first.in_loop(trip, site)
     remedy = "Make every iteration alike, or give the size as a number in input_spec."
     if trip == ENDLESS:
@@ -91,7 +91,7 @@ def elements(x: Any) -> dict[Any, Any] | None:
         return None if x.segmented else dict(enumerate(x.parts()))
     if is_array(x):
         return {"elements": tensor_of(x)}
-    if type(x) is Either:
+    if type(x) is TaggedUnion:
         return {"test": x.test, "number": x.number, "tensor": x.tensor}
     if isinstance(x, tuple) or type(x) in (list, collections.deque):
         return dict(enumerate(x))
@@ -101,7 +101,7 @@ def elements(x: Any) -> dict[Any, Any] | None:
 def is_value(x: object) -> bool:
     """A tuple, an array, or a number or tensor: it is as good as its elements, or as the memory
     that it shows."""
-    return isinstance(x, tuple) or is_array(x) or type(x) is Either
+    return isinstance(x, tuple) or is_array(x) or type(x) is TaggedUnion
 
 
 def is_container(x: object) -> bool:
@@ -128,8 +128,8 @@ def rebuilt(trace: Trace, like: object, parts: Sequence[Any], frame: Frame | Non
         return tuple(parts)
     if is_array(like):
         return made_array(trace, parts[0])
-    if type(like) is Either:
-        return Either(*parts)
+    if type(like) is TaggedUnion:
+        return TaggedUnion(*parts)
     if kind_of(like) is tuple:
         return tuple(parts)
     if isinstance(like, list):

@@ -10,9 +10,9 @@ import numpy as np
 import paddle
 
 from dy2st.api import StaticFunction, to_static
-from dy2st.streaming.capture import Whole, shapes, translated
+from dy2st.streaming.capture import SequenceProgram, shapes, translated
 from dy2st.streaming.check import StreamCheck, fed, first_difference, first_op
-from dy2st.streaming.program import Parts, StreamingProgram, leaves_of
+from dy2st.streaming.program import StreamData, StreamingProgram, leaves_of
 from ir import SourceError
 
 #: ways of cutting the sequence that `check_stream` tries
@@ -95,8 +95,8 @@ class TracedStream(StreamingProgram):
 
     def __init__(
         self,
-        parts: Parts,
-        whole: Whole,
+        parts: StreamData,
+        whole: SequenceProgram,
         function: Callable[..., object],
         tensors: Sequence[Any],
         axis: Mapping[object, int],

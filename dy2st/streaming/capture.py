@@ -19,7 +19,7 @@ from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.translate import capture, functional, prune_inputs
 from dy2st.results import leaves
 from dy2st.state.signature import Signature
-from dy2st.streaming.program import Chunked, Parts, Require
+from dy2st.streaming.program import FrameCondition, StreamData, StreamInfo
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import TracedInput
 from ir import Builder, Input, Loc, Op, Program, SourceError, Value
@@ -40,7 +40,7 @@ UNITS = "units"
 
 
 @dataclass(frozen=True)
-class Sequence_:
+class SequenceSpec:
     """An argument as `paddle.static.InputSpec` describes one; dims may be sizes of a stream."""
 
     shape: tuple[Dim, ...]
@@ -49,7 +49,7 @@ class Sequence_:
 
 
 @dataclass(frozen=True)
-class Whole:
+class SequenceProgram:
     """The program of a whole sequence, and its weights by the number of their input."""
 
     program: Program
@@ -61,7 +61,7 @@ def translated(
     tensors: Sequence[tuple[Sequence[int], object]],
     axes: Mapping[object, int],
     chunk: int | None,
-) -> tuple[Parts, Whole]:
+) -> tuple[StreamData, SequenceProgram]:
     """The parts of a streaming program, and the program of the whole sequence.
 
     Args:
@@ -131,7 +131,7 @@ def _translated(
     axes: Mapping[object, int],
     chunk: int | None,
     frames: int,
-) -> tuple[Parts, Whole]:
+) -> tuple[StreamData, SequenceProgram]:
     """Like `translated`, with units of `frames` frames."""
     long, short = TYPICAL_FRAMES
     try:
@@ -156,7 +156,7 @@ def _for_sequences_of(
     axes: Mapping[object, int],
     chunk: int | None,
     frames: int,
-) -> tuple[Parts, Whole]:
+) -> tuple[StreamData, SequenceProgram]:
     units = max(3, typical // frames)
     names = names_of(function, tensors)
     at = axes_by_name(names, tensors, axes)
@@ -167,7 +167,7 @@ def _for_sequences_of(
         if name in at:
             dims[at[name]] = Size.named(QUANTUM) * frames
             sizes[at[name]] = units * frames
-        specs.append(Sequence_(tuple(dims), dtype, name))
+        specs.append(SequenceSpec(tuple(dims), dtype, name))
         values.append(paddle.zeros(sizes, dtype))
     with paddle.no_grad():
         raw, plan, inputs, sizes, stored = capture(function, Signature(values, {}), specs)
@@ -183,9 +183,11 @@ def _for_sequences_of(
     if sizes.measured:
         pairs = [pair for n in streamed.lengths for pair in n.exact()]
         agreeing = tuple(dict.fromkeys((*agreeing, *pairs)))
-    chunked = Chunked(chunk, frames, at, tree, streamed.outputs, requires, agreeing)
+    chunked = StreamInfo(chunk, frames, at, tree, streamed.outputs, requires, agreeing)
     initial = {s.name: s.initial for s in streamed.states}
-    return Parts(streamed.program, chunked, weights, initial), Whole(program, weights)
+    return StreamData(streamed.program, chunked, weights, initial), SequenceProgram(
+        program, weights
+    )
 
 
 def names_of(function: Callable[..., object], tensors: Sequence[object]) -> list[str]:
@@ -254,7 +256,9 @@ def check_stores(plan: leaves.OutputPlan, stored: Mapping[object, Loc | None]) -
 
 def check_real(plan: leaves.OutputPlan, inputs: Sequence[TracedInput]) -> None:
     """Refuse complex arguments, weights and results."""
-    views = [q for q in leaves.leaves((plan.result, plan.stores)) if isinstance(q, leaves.View)]
+    views = [
+        q for q in leaves.leaves((plan.result, plan.stores)) if isinstance(q, leaves.ViewOutput)
+    ]
     names = {name for q in views for name, _ in q.recipe}
     if plan.complex or any(q.pairs for q in inputs) or names & {"as_real", "as_complex"}:
         raise SourceError(
@@ -271,15 +275,15 @@ def with_results(
     b = Builder()
     outputs: list[Value] = []
 
-    def tensor(leaf: leaves.Leaf) -> Value:
-        if isinstance(leaf, leaves.Out):
+    def tensor(leaf: leaves.ResultLeaf) -> Value:
+        if isinstance(leaf, leaves.TensorOutput):
             found = program.outputs[leaf.index]
             if isinstance(found, Value):
                 return found
-        if isinstance(leaf, leaves.Same):
+        if isinstance(leaf, leaves.InputOutput):
             value: Value = inputs[leaf.index].value
             return value
-        if isinstance(leaf, leaves.View):
+        if isinstance(leaf, leaves.ViewOutput):
             value = tensor(leaf.of)
             for name, attrs in leaf.recipe:
                 (value,) = b.emit(name, [value], dict(attrs))
@@ -291,7 +295,7 @@ def with_results(
         )
 
     def tree(part: object) -> object:
-        if isinstance(part, leaves.Leaf):
+        if isinstance(part, leaves.ResultLeaf):
             outputs.append(tensor(part))
             return ["out", len(outputs) - 1]
         if isinstance(part, dict):
@@ -311,7 +315,7 @@ def with_results(
     return simplify(expand(program)), found
 
 
-def checked(program: Program, frames: int) -> tuple[Require, ...]:
+def checked(program: Program, frames: int) -> tuple[FrameCondition, ...]:
     """Return the conditions of the function on the length of a sequence."""
     out = []
     for r in program.requires:
@@ -324,11 +328,11 @@ def checked(program: Program, frames: int) -> tuple[Require, ...]:
                 reason=f"This is for {only:g} frames.",
                 remedy="Take sizes from the shape of the argument, and do not decide on them.",
             )
-        out.append(Require(r.relation, at_1 - at_0, at_0 * frames, f"{r.reason}, {r.loc}"))
+        out.append(FrameCondition(r.relation, at_1 - at_0, at_0 * frames, f"{r.reason}, {r.loc}"))
     return tuple(out)
 
 
-def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[Require, ...]:
+def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[FrameCondition, ...]:
     """Return the conditions of Python's divisions of sizes on the length of a sequence: no
     remainder."""
     out = {}
@@ -342,7 +346,7 @@ def multiples(divided: Sequence[tuple[Dim, Dim, Loc]], frames: int) -> tuple[Req
                 remedy="Divide by a number.",
             )
         why = f"Python divides a number of frames by {by}, {loc}"
-        out[dim, by] = Require("multiple", at_1 - at_0, at_0 * frames, why, abs(by) * frames)
+        out[dim, by] = FrameCondition("multiple", at_1 - at_0, at_0 * frames, why, abs(by) * frames)
     return tuple(out.values())
 
 
@@ -378,4 +382,4 @@ def shapes(spec: Sequence[Any], axes: Mapping[object, int]) -> list[tuple[list[i
     return out
 
 
-__all__ = ["UNITS", "Whole", "shapes", "translated"]
+__all__ = ["UNITS", "SequenceProgram", "shapes", "translated"]

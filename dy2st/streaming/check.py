@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import executor
-from dy2st.streaming.capture import UNITS, Whole
-from dy2st.streaming.program import Chunked, Parts, StreamingProgram
+from dy2st.streaming.capture import UNITS, SequenceProgram
+from dy2st.streaming.program import StreamData, StreamInfo, StreamingProgram
 from ir import Input, Loc, Program, Value
 from ir.passes import run as run_passes
-from ir.passes.cloning import Copier
+from ir.passes.cloning import NodeCopier
 from ir.streaming import QUANTUM, stream
 from ir.types import Size
 
@@ -93,7 +93,7 @@ def first_difference(
 # ---------------------------------------------------------------- op by op
 def at_length(program: Program, units: int) -> Program:
     """The program for a sequence of so many units."""
-    copier = Copier(str, {}, {QUANTUM: units})
+    copier = NodeCopier(str, {}, {QUANTUM: units})
     inputs = tuple(Input(copier.made(i.value), i.kind, i.name) for i in program.inputs)
     ops = tuple(copier.nodes(program.ops))
     outputs = tuple(copier.new(v) for v in program.outputs if isinstance(v, Value))
@@ -101,7 +101,7 @@ def at_length(program: Program, units: int) -> Program:
 
 
 def first_op(
-    whole: Whole, chunked: Chunked, arrays: dict[str, np.ndarray], tolerance: float
+    whole: SequenceProgram, chunked: StreamInfo, arrays: dict[str, np.ndarray], tolerance: float
 ) -> tuple[str, Loc, int] | None:
     """The first op whose frames differ, its line and its first frame that does."""
     frames = chunked.frames
@@ -110,7 +110,7 @@ def first_op(
     made = stream(program, Size.named(UNITS) if chunked.chunk is None else 1, frames)
     many = replace(chunked, tree=["tuple", []], outputs=made.outputs, requires=(), agreeing=())
     initial = {s.name: s.initial for s in made.states}
-    s = StreamingProgram(Parts(made.program, many, whole.weights, initial))
+    s = StreamingProgram(StreamData(made.program, many, whole.weights, initial))
     name, axis = next(iter(chunked.axes.items()))
     units = arrays[name].shape[axis] // frames
     arrays = {

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from dy2st.streaming.program import Chunked, Parts, Require, StreamingProgram
+from dy2st.streaming.program import FrameCondition, StreamData, StreamInfo, StreamingProgram
 from ir import Program
-from ir.streaming import Length, Output
+from ir.streaming import StreamLength, StreamOutput
 
 
 def entries(s: StreamingProgram) -> tuple[Program, dict[str, object], dict[str, np.ndarray]]:
@@ -40,11 +40,13 @@ def restored(
     m = manifest["stream"]
     states = {str(n) for n in m["states"]}
     outputs = tuple(
-        Output(_axis(axis, v.type.ndim), _number(rate), _number(delay), _length(steps), bool(final))
+        StreamOutput(
+            _axis(axis, v.type.ndim), _number(rate), _number(delay), _length(steps), bool(final)
+        )
         for (axis, rate, delay, steps, final), v in zip(m["outputs"], program.outputs, strict=True)
     )
     requires = tuple(
-        Require(str(relation), _number(factor), _number(rest), str(reason), _number(unit))
+        FrameCondition(str(relation), _number(factor), _number(rest), str(reason), _number(unit))
         for relation, factor, rest, reason, unit in m["requires"]
     )
     agreeing = tuple(tuple(map(_length, lengths)) for lengths in m["agreeing"])
@@ -54,7 +56,7 @@ def restored(
     if not all(0 <= axis < ndim[name] for name, axis in axes.items()):
         raise ValueError("an axis of time that its argument does not have")
     tree = _tree(m["tree"], len(outputs))
-    chunked = Chunked(chunk, _number(m["frames"]), axes, tree, outputs, requires, agreeing)
+    chunked = StreamInfo(chunk, _number(m["frames"]), axes, tree, outputs, requires, agreeing)
     weights, initial = {}, {}
     for k, i in enumerate(program.inputs):
         if i.kind == "arg":
@@ -70,7 +72,7 @@ def restored(
     held = {i.value for i in program.inputs if i.kind == "buffer" and i.name in states}
     if not written <= held:
         raise ValueError("it writes to an input that is not a state")
-    return StreamingProgram(Parts(program, chunked, weights, initial))
+    return StreamingProgram(StreamData(program, chunked, weights, initial))
 
 
 def _number(n: object) -> int:
@@ -85,11 +87,11 @@ def _axis(axis: object, ndim: int) -> int | None:
     return None if axis is None else _number(axis)
 
 
-def _length(steps: Any) -> Length:
+def _length(steps: Any) -> StreamLength:
     found = tuple((_number(add), _number(by), _number(times)) for add, by, times in steps)
     if any(by < 1 for _, by, _ in found):
         raise ValueError("a length that is divided by nothing")
-    return Length(found)
+    return StreamLength(found)
 
 
 def _tree(tree: Any, outputs: int) -> object:

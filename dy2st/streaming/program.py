@@ -15,7 +15,7 @@ import numpy as np
 import executor
 from ir import Program, Type
 from ir.passes import run as run_passes
-from ir.streaming import Length, Output
+from ir.streaming import StreamLength, StreamOutput
 from ir.types import Size, evaluate_dim
 
 #: what the first two buffers hold: units so far, and the frames of the sequence
@@ -27,7 +27,7 @@ LONGEST_SILENCE = 16
 
 
 @dataclass(frozen=True)
-class Require:
+class FrameCondition:
     """`factor * frames + rest` is >= 0, != 0 or a multiple of `unit`, for the frames of every
     sequence."""
 
@@ -43,7 +43,7 @@ class Require:
 
 
 @dataclass(frozen=True)
-class Chunked:
+class StreamInfo:
     """The properties of a streaming program besides its ops.
 
     chunk: frames in a call, None if any number.
@@ -57,17 +57,17 @@ class Chunked:
     frames: int
     axes: dict[str, int]
     tree: object
-    outputs: tuple[Output, ...]
-    requires: tuple[Require, ...]
-    agreeing: tuple[tuple[Length, ...], ...] = ()
+    outputs: tuple[StreamOutput, ...]
+    requires: tuple[FrameCondition, ...]
+    agreeing: tuple[tuple[StreamLength, ...], ...] = ()
 
 
 @dataclass(frozen=True)
-class Parts:
+class StreamData:
     """A streaming program as data: `weights` by the number of their input, buffers by name."""
 
     program: Program
-    chunked: Chunked
+    chunked: StreamInfo
     weights: Mapping[int, np.ndarray]
     initial: Mapping[str, np.ndarray]
 
@@ -82,7 +82,7 @@ class StreamingProgram:
         frames: the chunk, or what the strides take together.
     """
 
-    def __init__(self, parts: Parts, compiled: Any = None) -> None:
+    def __init__(self, parts: StreamData, compiled: Any = None) -> None:
         self.parts, self.program = parts, parts.program
         self.chunked = parts.chunked
         self.chunk, self.frames = parts.chunked.chunk, parts.chunked.frames
@@ -478,4 +478,12 @@ def _tensor(a: np.ndarray) -> object:
     return sys.modules["paddle"].to_tensor(a)
 
 
-__all__ = ["Chunked", "Parts", "Require", "StreamBatch", "StreamingProgram", "filled", "leaves_of"]
+__all__ = [
+    "StreamInfo",
+    "StreamData",
+    "FrameCondition",
+    "StreamBatch",
+    "StreamingProgram",
+    "filled",
+    "leaves_of",
+]

@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from dy2st.trace.facts import Home
-from dy2st.trace.frames import Frame, Loop
+from dy2st.trace.frames import Frame, TracedLoop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, decided, dim_of, dim_value, is_symint, make
+from dy2st.trace.trace_state import TraceInterface
 from ir import Builder, Require, Size, Value
 from ir.analysis.ranges import never_negative
 from ir.messages import HOLE
 from ir.types import Dim, names_in, slope, substitute_dim
 
 
-class Conditions(Home):
+class Conditions(TraceInterface):
     """Conditions on the sizes of a program: noted where Python has relied on them, checked when the
     program is called, or by the program if they depend on one of its loops."""
 
@@ -139,7 +139,7 @@ def as_check(r: Require) -> tuple[str, dict[str, object]]:
 
 
 # ---------------------------------------------------------------- the last iterations
-def cut_off(op: str, gap: Dim, home: Home) -> int:
+def cut_off(op: str, gap: Dim, home: TraceInterface) -> int:
     """How many of the last iterations have to run apart so that a comparison with zero is the same
     in all others; 0 if that does not help, they cannot, or the others are fewer."""
     names = gap.names if isinstance(gap, Size) else ()
@@ -161,13 +161,13 @@ def cut_off(op: str, gap: Dim, home: Home) -> int:
     return 0
 
 
-def cut_for(loop: Loop, home: Home) -> int:
+def cut_for(loop: TracedLoop, home: TraceInterface) -> int:
     """As `cut_off`, for the comparisons of a body."""
     found = [cut_off(op, gap, home) for op, gap in loop.compared]
     return min(filter(None, found), default=0)
 
 
-def cut_at_most(loop: Loop, home: Home) -> int:
+def cut_at_most(loop: TracedLoop, home: TraceInterface) -> int:
     """How many of the last iterations may run apart."""
     if isinstance(loop.trip, int):
         return min(loop.cuttable, loop.trip // 2)
@@ -179,25 +179,25 @@ def cut_at_most(loop: Loop, home: Home) -> int:
     return min(loop.cuttable, max(1, sizes.settle(loop.trip) // (2 * step)))
 
 
-def check_cut(op: str, gap: Dim, home: Home) -> None:
+def check_cut(op: str, gap: Dim, home: TraceInterface) -> None:
     """Ask for the last iterations to run apart where that settles a comparison."""
     run_apart(cut_off(op, gap, home), make(gap, home).loops)
 
 
-def check_cuts(loops: Iterable[Loop], home: Home) -> None:
+def check_cuts(loops: Iterable[TracedLoop], home: TraceInterface) -> None:
     """Likewise for the comparisons of sizes with the index of one of these loops."""
     for loop in loops:
         if isinstance(loop.trip, Size):
             run_apart(cut_for(loop, home), [loop])
 
 
-def run_apart(k: int, loops: Iterable[Loop]) -> None:
+def run_apart(k: int, loops: Iterable[TracedLoop]) -> None:
     if k:
         reason = f"the last {'iteration differs' if k == 1 else f'{k} iterations differ'}"
         raise NeedsConcrete(reason, loops, cut=k)
 
 
-def at_most(home: Home, x: object, y: object) -> bool:
+def at_most(home: TraceInterface, x: object, y: object) -> bool:
     """Whether an integer that follows from sizes and indices is never larger than another one. No
     size that data decides is asked: what is cut off at one keeps a size that data decides."""
     if not all(is_symint(q) or type(q) is int for q in (x, y)):

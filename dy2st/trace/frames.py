@@ -15,7 +15,7 @@ from ir.types import Dim, complex_type
 
 
 @dataclass(eq=False)
-class Loop:
+class TracedLoop:
     """One loop that is being traced. `name` stands for its iteration number in polynomials; an
     `open` one may end before `trip`, the first iteration of a `peelable` one may run apart, and the
     last `cuttable` ones. `settles`: the number of iterations after which its comparisons of the
@@ -53,24 +53,23 @@ class Frame:
     `wants`: how far from their ends lists are read that it may turn out to append to, None for no
     constant distance. `shrunk`: lists out of which it has taken elements, with how many from the
     front and back. `learned`: what earlier traces of the loop have found. `tails`: carried
-    elements, by the list's `id` and the distance from the end. `facts` hold in a branch.
-    `relied`: storages from outside of the block whose known elements it has read as Python numbers.
-    `columns`: attributes of Layers that the loop stores (`dy2st.state.containers.columns`).
-    `paths`: the places of the tensors that the loop carries. `tables`: of
-    storages in front of the loop of which an index picks rows, the tensors that the rows stand for,
-    and a key of these where each iteration has one of them; `updates`: the tables that it writes.
-    `decisions`: how many conditions on data it has come to; `decision`: of a branch, which of those
-    of the frame around it, and whether it holds.
-    `stale`: the body has shown what the next trace has to know from its beginning; this one goes on
-    to find all of it.
-    `unresolved`: places that a branch in the loop has left with several types.
-    `derived`: what the trace has made of values, by what these are (`dy2st.capture.data_sizes`);
-    `makers`: the ops of the first `made` nodes, by their results. `differentiated`: carried tensors
-    with respect to which the body takes a gradient, each with another one that its outputs read.
+    elements, by the list's `id` and the distance from the end. `facts` hold in a branch. `relied`:
+    storages from outside of the block whose known elements it has read as Python numbers.
+    `columns`: attributes of Layers that the loop stores
+    (`dy2st.state.containers.layer_attributes`). `paths`: the places of the tensors that the loop
+    carries. `tables`: of storages in front of the loop of which an index picks rows, the tensors
+    that the rows stand for, and a key of these where each iteration has one of them; `updates`: the
+    tables that it writes. `decisions`: how many conditions on data it has come to; `decision`: of a
+    branch, which of those of the frame around it, and whether it holds. `stale`: the body has shown
+    what the next trace has to know from its beginning; this one goes on to find all of it.
+    `unresolved`: places that a branch in the loop has left with several types. `derived`: what the
+    trace has made of values, by what these are (`dy2st.capture.data_sizes`); `makers`: the ops of
+    the first `made` nodes, by their results. `differentiated`: carried tensors with respect to
+    which the body takes a gradient, each with another one that its outputs read.
     """
 
     builder: Builder = field(default_factory=Builder)
-    loop: Loop | None = None
+    loop: TracedLoop | None = None
     branch: bool = False
     stale: bool = False
     growth: dict[int, Dim] = field(default_factory=dict)

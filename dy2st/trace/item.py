@@ -13,7 +13,7 @@ from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import perform
-from ir import Builder, Const, Go, Scan, Type, Value
+from ir import Builder, Const, LoopCondition, Scan, Type, Value
 from ir.loc import source_error
 from ir.types import BOOL, I64, Dim, Size
 
@@ -118,7 +118,7 @@ def size_of(trace: Trace, value: Value, most: Dim, least: int = 0) -> Size:
     go = b.less_than(after, limit)
     assert go.type == Type(BOOL)
     name = trace.sizes.new_count(least, most, trace.frame)
-    ports = (Go(first, go), Const(limit, value))
+    ports = (LoopCondition(first, go), Const(limit, value))
     trace.builder.append(Scan(index, most, ports, tuple(b.ops), trace.where(), name))
     return Size.named(name)
 

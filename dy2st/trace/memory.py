@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from paddle import Tensor
 
-from dy2st.trace.signals import Refused, Shares
+from dy2st.trace.signals import Refused, RetraceForSharing
 from dy2st.trace.trace import Frame, Trace, TracedInput
 from ir import Size, Value
 from ir.analysis.alias import DATA, view_layout
@@ -23,8 +23,8 @@ from ir.opdef import view_rule
 from ir.types import Dim, names_in, substitute_dim
 
 Extent: TypeAlias = tuple[int, int]
-Step: TypeAlias = tuple[str, tuple[tuple[str, object], ...]]
-Recipe: TypeAlias = tuple[Step, ...]
+MemoryStep: TypeAlias = tuple[str, tuple[tuple[str, object], ...]]
+Recipe: TypeAlias = tuple[MemoryStep, ...]
 
 
 # ---------------------------------------------------------------- chains of views
@@ -35,7 +35,7 @@ def chain_of(
 
     `output` gives the number of the output that an index from data becomes.
     """
-    steps: list[Step] = []
+    steps: list[MemoryStep] = []
     while value is not root:
         op = trace.values.makers.get(value)
         if op is None or any(trace.root(v) in trace.values.written for v in op.operands[1:]):
@@ -52,7 +52,7 @@ def chain_in_loop(trace: Trace, value: Value, root: Value, frame: Frame) -> Reci
     known = {v: dim for dim, v in frame.indices.items()}
     if frame.loop is not None:
         known[frame.loop.index] = Size.named(frame.loop.name)
-    steps: list[Step] = []
+    steps: list[MemoryStep] = []
     for v in trace.chain(value):
         op = trace.values.makers.get(v)
         if v is root:
@@ -169,7 +169,7 @@ def fix(trace: Trace, root: Value) -> TracedInput | None:
             with trace.pause():
                 straight = q.tensor.is_contiguous()
             if not straight:
-                raise Shares([q], trace.inputs.by_id.values(), asked=True)
+                raise RetraceForSharing([q], trace.inputs.by_id.values(), asked=True)
             q.fixed = True
             return q
     return None

@@ -15,9 +15,9 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeGuard
 
-from dy2st.trace.facts import Home
-from dy2st.trace.frames import Loop
+from dy2st.trace.frames import TracedLoop
 from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.trace_state import TraceInterface
 from dy2st.trace.user_stack import perform, user_name
 from ir import Value
 from ir.messages import Shown
@@ -40,7 +40,7 @@ class Polynomial(Protocol):
     dim: Size
 
     @property
-    def loops(self) -> frozenset[Loop]: ...
+    def loops(self) -> frozenset[TracedLoop]: ...
 
     @property
     def data(self) -> bool: ...
@@ -61,8 +61,8 @@ class RuntimeScalar:
     def __init__(
         self,
         value: Value,
-        home: Home,
-        loops: frozenset[Loop] = frozenset(),
+        home: TraceInterface,
+        loops: frozenset[TracedLoop] = frozenset(),
         data: bool = True,
         implies: frozenset[PathCondition] = frozenset(),
         implied: frozenset[PathCondition] = frozenset(),
@@ -230,7 +230,7 @@ for _name, _use in _USES.items():
 
 
 # ---------------------------------------------------------------- operands
-def value_in(home: Home, x: object, dtype: DType) -> Value:
+def value_in(home: TraceInterface, x: object, dtype: DType) -> Value:
     """A Python number, a Sym or a Number as a 0-d value of `dtype`."""
     if type(x) is RuntimeScalar:
         have = x.value
@@ -260,14 +260,14 @@ def is_polynomial(x: object) -> TypeGuard[Polynomial]:
     return hasattr(type(x), "dim") and type(x).__name__ == "int"
 
 
-def sources(*xs: object) -> tuple[frozenset[Loop], bool]:
+def sources(*xs: object) -> tuple[frozenset[TracedLoop], bool]:
     """The loops that the numbers follow from, and whether data had a part."""
     symbolic = [x for x in xs if type(x) is RuntimeScalar or is_polynomial(x)]
     loops = frozenset().union(*(x.loops for x in symbolic))
     return loops, any(x.data for x in symbolic)
 
 
-def make(home: Home, value: Value, *xs: object) -> RuntimeScalar:
+def make(home: TraceInterface, value: Value, *xs: object) -> RuntimeScalar:
     loops, data = sources(*xs)
     hosted = home.values.hosted
     for x in xs if hosted else ():
@@ -293,7 +293,7 @@ COMPARISONS = {
 }  # fmt: skip
 
 
-def arithmetic(home: Home, row: str, x: object, y: object) -> object:
+def arithmetic(home: TraceInterface, row: str, x: object, y: object) -> object:
     """`x row y` as Python computes it; NotImplemented for operands that are no numbers."""
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
@@ -314,7 +314,7 @@ def arithmetic(home: Home, row: str, x: object, y: object) -> object:
     return make(home, home.emit(row, [left, right], {}), x, y)
 
 
-def bits(home: Home, row: str, x: object, y: object) -> object:
+def bits(home: TraceInterface, row: str, x: object, y: object) -> object:
     """`x row y` on integers of 64 bits, or on bools; NotImplemented for other operands."""
     kinds = {kind_of(x), kind_of(y)}
     if not kinds <= {bool, int}:
@@ -329,7 +329,7 @@ def bits(home: Home, row: str, x: object, y: object) -> object:
     return make(home, home.emit(f"bitwise_{row}", [left, right], {}), x, y)
 
 
-def check_divisor(home: Home, row: str, floats: bool, value: Value, y: object) -> None:
+def check_divisor(home: TraceInterface, row: str, floats: bool, value: Value, y: object) -> None:
     """Python raises for a zero; a plain number that is not zero needs no check."""
     if type(y) in (int, float, bool):
         if not y:
@@ -343,7 +343,7 @@ def check_divisor(home: Home, row: str, floats: bool, value: Value, y: object) -
         check(home, ok, "ZeroDivisionError", str(error))
 
 
-def check_power(home: Home, x: Any, y: Any, left: Value, right: Value) -> None:
+def check_power(home: TraceInterface, x: Any, y: Any, left: Value, right: Value) -> None:
     """Python raises for a negative power of zero, and has a complex number for a fractional power
     of a negative number. Nothing is checked where a plain number is enough to know."""
     known_base = type(x) in (int, float) and x > 0
@@ -359,7 +359,7 @@ def check_power(home: Home, x: Any, y: Any, left: Value, right: Value) -> None:
 
 
 def check(
-    home: Home,
+    home: TraceInterface,
     ok: Value,
     error: str,
     message: str,
@@ -393,7 +393,7 @@ def truncated(n: RuntimeScalar) -> RuntimeScalar:
     return make(n.home, value_in(n.home, n, I64), n)
 
 
-def compare(home: Home, op: str, x: object, y: object) -> Any:
+def compare(home: TraceInterface, op: str, x: object, y: object) -> Any:
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
         return NotImplemented
@@ -403,7 +403,7 @@ def compare(home: Home, op: str, x: object, y: object) -> Any:
 
 
 def _operator(
-    name: str, row: str, swap: bool, of: Callable[[Home, str, object, object], object]
+    name: str, row: str, swap: bool, of: Callable[[TraceInterface, str, object, object], object]
 ) -> Callable[[RuntimeScalar, object], object]:
     def method(self: RuntimeScalar, other: object, modulus: object = None) -> object:
         pair = (here(other), here(self)) if swap else (here(self), here(other))

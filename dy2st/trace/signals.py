@@ -63,7 +63,7 @@ def pass_on(e: BaseException, loops: Set[object]) -> None:
         raise e
 
 
-class LeavesAxis(NeedsConcrete):
+class IndexOutOfRange(NeedsConcrete):
     """An index that moves with the loop's leaves its axis in an iteration."""
 
 
@@ -71,7 +71,7 @@ class Retrace(BaseException):
     """The body moves a place that was not known to move: undo and trace again."""
 
 
-class Shares(BaseException):
+class RetraceForSharing(BaseException):
     """Inputs share memory, or are not contiguous, in a way that matters: trace again with them as
     views of one storage.
 
@@ -86,7 +86,7 @@ class Shares(BaseException):
         self.inputs, self.among, self.asked = list(inputs), list(among), asked
 
 
-class Unroll(BaseException):
+class RetraceUnrolled(BaseException):
     """Loops have taken copies of tensors that are written later: trace again without rolling them.
 
     calls: for each loop those that led to it. reason: for the report. over_layers: those calls
@@ -101,7 +101,7 @@ class Unroll(BaseException):
         self.over_layers = frozenset(over_layers)
 
 
-class AlsoRead(BaseException):
+class RetraceForRead(BaseException):
     """A container from outside that was appended to, as if nobody read it, is read in a loop or
     branch: trace again, and change it like any other container."""
 
@@ -110,7 +110,7 @@ class AlsoRead(BaseException):
         self.container = container
 
 
-class AlsoArgument(BaseException):
+class RetraceForAlias(BaseException):
     """A container of the arguments is found at another place, too: trace again with the container
     itself instead of a copy."""
 
@@ -119,7 +119,7 @@ class AlsoArgument(BaseException):
         self.container = container
 
 
-class TakesGradients(BaseException):
+class RetraceForGradients(BaseException):
     """A function that is to be saved takes gradients itself: trace again, recording them."""
 
 

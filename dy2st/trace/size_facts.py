@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
-from dy2st.trace.frames import Frame, Loop
+from dy2st.trace.frames import Frame, TracedLoop
 from ir import ENDLESS, MIN_CAPACITY, Loc, Size, Type, Value
 from ir.analysis.ranges import Range, extreme, never_negative
 from ir.types import I64, Dim, names_in, substitute_dim
@@ -36,7 +36,7 @@ class SizeFacts:
     births: for indices and counts, the order in which they were named: a bound names older ones.
     """
 
-    loops: dict[str, Loop] = field(default_factory=dict)
+    loops: dict[str, TracedLoop] = field(default_factory=dict)
     counts: dict[str, tuple[int, Dim]] = field(default_factory=dict)
     quotients: dict[str, tuple[int, Dim, Dim]] = field(default_factory=dict)
     nonempty: dict[str, Dim] = field(default_factory=dict)
@@ -130,10 +130,10 @@ class SizeFacts:
         self.capacities.append(name)
         return Size.named(name)
 
-    def new_loop(self, trip: Dim) -> Loop:
+    def new_loop(self, trip: Dim) -> TracedLoop:
         """A loop of at most `trip` iterations, with a new index."""
         name = self.new_name("t")
-        loop = Loop(name, trip, Value(Type(I64), "t"))
+        loop = TracedLoop(name, trip, Value(Type(I64), "t"))
         self.loops[name] = loop
         return loop
 

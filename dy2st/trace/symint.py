@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Any, NoReturn, TypeGuard
 
 from dy2st.trace import scalar
-from dy2st.trace.facts import Home
-from dy2st.trace.frames import Loop
+from dy2st.trace.frames import TracedLoop
 from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.trace_state import TraceInterface
 from dy2st.trace.user_stack import perform
 from ir import Require, Value
 from ir.analysis.affine import emitted
@@ -38,13 +38,15 @@ class SymInt:
 
     __slots__ = ("dim", "home", "shape")
 
-    def __init__(self, dim: Size, home: Home, shape: Sequence[object] | None = None) -> None:
+    def __init__(
+        self, dim: Size, home: TraceInterface, shape: Sequence[object] | None = None
+    ) -> None:
         self.dim, self.home, self.shape = dim, home, shape
 
     __class__ = property(lambda self: int)  # type: ignore[assignment]
 
     @property
-    def loops(self) -> frozenset[Loop]:
+    def loops(self) -> frozenset[TracedLoop]:
         """The loops whose index this number depends on."""
         return frozenset(
             self.home.sizes.loops[n] for n in self.dim.names if n in self.home.sizes.loops
@@ -113,7 +115,7 @@ def dim_of(x: object) -> Dim:
     return x.dim if is_symint(x) else int(x)  # type: ignore[call-overload]
 
 
-def make(dim: Dim, home: Home | None) -> Any:
+def make(dim: Dim, home: TraceInterface | None) -> Any:
     """A Sym, or the plain int when no name is left. Without a home it can be printed only."""
     return SymInt(dim, home) if isinstance(dim, Size) else dim  # type: ignore[arg-type]
 
@@ -198,7 +200,7 @@ for _name in ("lshift", "rshift", "rlshift", "rrshift"):
 
 
 # ---------------------------------------------------------------- comparisons
-def bounds(dim: Dim, home: Home, skip: int = 0) -> tuple[Dim, Dim] | None:
+def bounds(dim: Dim, home: TraceInterface, skip: int = 0) -> tuple[Dim, Dim] | None:
     """The smallest and the largest value over all iterations (from `skip` on) of the loops, and
     over all counts of the while loops that ended.
 
@@ -207,7 +209,7 @@ def bounds(dim: Dim, home: Home, skip: int = 0) -> tuple[Dim, Dim] | None:
     return interval(dim, lambda name: home.sizes.range_of(name, skip), home.path_conditions())
 
 
-def decided(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
+def decided(op: str, low: Dim, high: Dim, home: TraceInterface) -> bool | None:
     """`n op 0` for every n in [low, high]; named sizes are taken as typical, capacities as any."""
     (a, _), (_, b) = home.sizes.spread(low), home.sizes.spread(high)
     if op in ("eq", "ne"):
@@ -217,7 +219,7 @@ def decided(op: str, low: Dim, high: Dim, home: Home) -> bool | None:
     return bool(f(a, 0)) if f(a, 0) == f(b, 0) else None
 
 
-def settles(op: str, gap: Dim, home: Home) -> int:
+def settles(op: str, gap: Dim, home: TraceInterface) -> int:
     """Return the number of iterations after which a comparison with zero is constant; 0 if there is
     none, or it is large."""
     loops = [home.sizes.loops[n] for n in names_in(gap) if n in home.sizes.loops]
@@ -233,7 +235,7 @@ def settles(op: str, gap: Dim, home: Home) -> int:
     return 0
 
 
-def turns(op: str, gap: Size, loop: Loop) -> set[int]:
+def turns(op: str, gap: Size, loop: TracedLoop) -> set[int]:
     """The iteration from which a comparison with zero is another, if only the index of `loop`
     decides it and that happens once."""
     if gap.names != {loop.name} or op in ("eq", "ne") or not isinstance(loop.trip, int):
@@ -289,7 +291,7 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
     return method
 
 
-def note_measured(home: Home, ends: Iterable[object], n: Dim) -> None:
+def note_measured(home: TraceInterface, ends: Iterable[object], n: Dim) -> None:
     """A slice of a stream whose end is a size: that of another tensor, perhaps, which is not as
     long for every sequence."""
     sizes = home.sizes
@@ -345,7 +347,9 @@ def _place(caller: FrameType) -> tuple[object, str]:
     return caller.f_globals.get("__name__"), caller.f_code.co_name
 
 
-def affine_comparison(home: Home, op: str, gap: Size, x: object, y: object) -> scalar.RuntimeScalar:
+def affine_comparison(
+    home: TraceInterface, op: str, gap: Size, x: object, y: object
+) -> scalar.RuntimeScalar:
     """A comparison that differs between iterations."""
     n = scalar.compare(home, op, x, y)
     for loop in make(gap, home).loops:
@@ -361,7 +365,7 @@ for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
 
 
 # ---------------------------------------------------------------- values
-def dim_value(home: Home, dim: Dim) -> Value:
+def dim_value(home: TraceInterface, dim: Dim) -> Value:
     """The i64[] value of a number, once per frame."""
     frame, loops = home.frame, home.sizes.loops
     if dim not in frame.indices:
@@ -394,7 +398,7 @@ class SymRange:
         return abs(self.step) == 1 or divide(gap, self.step) is not None
 
     @property
-    def loops(self) -> frozenset[Loop]:
+    def loops(self) -> frozenset[TracedLoop]:
         found = [q.loops for q in (self.start, self.stop) if is_symint(q)]
         return frozenset().union(*found)
 

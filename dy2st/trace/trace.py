@@ -1,8 +1,8 @@
 """The trace: the record of one run, with frames of ops, inputs by identity, ports on first use.
 
 Values denote storages: an in-place call emits `copy_` into the same value, and later reads of that
-value see the new contents (`ir.passes.functionalize` makes this explicit). A value from an outer
-frame becomes a const port of every loop in between when the body first reads it.
+value see the new contents (`ir.passes.functionalization` makes this explicit). A value from an
+outer frame becomes a const port of every loop in between when the body first reads it.
 """
 
 from __future__ import annotations
@@ -16,11 +16,17 @@ from typing import Any, TypeGuard
 from paddle import Tensor
 
 from dy2st.trace.conditions import Conditions
-from dy2st.trace.facts import (
+from dy2st.trace.frames import Frame as Frame
+from dy2st.trace.frames import TracedInput as TracedInput
+from dy2st.trace.frames import TracedLoop as TracedLoop
+from dy2st.trace.scalar import DTYPES, RuntimeScalar
+from dy2st.trace.signals import NeedsConcrete, Refused, RetraceUnrolled, refusing_complex
+from dy2st.trace.size_facts import SizeFacts
+from dy2st.trace.trace_state import (
     Aliasing,
+    AmbiguousContainer,
     ConvertedCalls,
-    Doubt,
-    Endings,
+    ErrorExits,
     Hooks,
     Inputs,
     LoopFacts,
@@ -28,12 +34,6 @@ from dy2st.trace.facts import (
     Undefined,
     ValueFacts,
 )
-from dy2st.trace.frames import Frame as Frame
-from dy2st.trace.frames import Loop as Loop
-from dy2st.trace.frames import TracedInput as TracedInput
-from dy2st.trace.scalar import DTYPES, RuntimeScalar
-from dy2st.trace.signals import NeedsConcrete, Refused, Unroll, refusing_complex
-from dy2st.trace.size_facts import SizeFacts
 from dy2st.trace.undo import Location, UndoLog
 from ir import ENDLESS, Builder, Const, Loc, Op, Size, Type, Value
 from ir.analysis.alias_gradients import GradientFacts
@@ -85,7 +85,7 @@ class Trace(Conditions):
         self.dynamic: set[tuple[Any, ...]] = set()
         self.unrolled: dict[object, str] = {}
         self.over_layers: set[object] = set()
-        self.endings = Endings()
+        self.endings = ErrorExits()
         self.trying = 0
         self.checkpoints: dict[Loc, str | int] = {}
 
@@ -320,18 +320,22 @@ class Trace(Conditions):
                 remedy="Write to a copy: `y = x.clone()`, then `y.add_(...)`.",
             )
 
-    def unroll(self, loop: Loop | None, reason: str, also: Iterable[Loop | None] = ()) -> None:
+    def unroll(
+        self, loop: TracedLoop | None, reason: str, also: Iterable[TracedLoop | None] = ()
+    ) -> None:
         """Start again without rolling these loops, if the length of the first one is known."""
         if self.is_counted(loop) and len(self.unrolled) < MOST_UNROLLED:
             loops = [q for q in (loop, *also) if self.is_counted(q)]
-            raise Unroll([q.calls for q in loops], reason, [q.calls for q in loops if q.layers])
+            raise RetraceUnrolled(
+                [q.calls for q in loops], reason, [q.calls for q in loops if q.layers]
+            )
 
     @staticmethod
-    def is_counted(loop: Loop | None) -> TypeGuard[Loop]:
+    def is_counted(loop: TracedLoop | None) -> TypeGuard[TracedLoop]:
         """Whether it is a loop of known length."""
         return loop is not None and isinstance(loop.trip, int) and loop.trip != ENDLESS
 
-    def freeze(self, root: Value, reason: str, loop: Loop | None) -> None:
+    def freeze(self, root: Value, reason: str, loop: TracedLoop | None) -> None:
         self.values.frozen.setdefault(root, (reason, loop))
 
     # ------------------------------------------------------------ stores
@@ -377,7 +381,7 @@ class Trace(Conditions):
             frame.stores[place.key] = place
             self.undo_log.note(lambda: frame.stores.pop(place.key, None))
 
-    def doubt(self, doubt: Doubt) -> None:
+    def doubt(self, doubt: AmbiguousContainer) -> None:
         """Note a container that may be another one when the program runs."""
         doubts, key = self.objects.doubts, id(doubt.obj)
         old = doubts.get(key)

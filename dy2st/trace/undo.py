@@ -27,7 +27,7 @@ _LAYER_DICTS = ("_buffers", "_parameters", "_sub_layers")
 
 # ---------------------------------------------------------------- kinds of containers
 @dataclass(frozen=True)
-class Kind:
+class ContainerKind:
     """Access to the containers of one C type, and of classes derived from it, for reading and
     restoring, whatever methods a class of the user has.
 
@@ -84,23 +84,23 @@ def _fill_bytes(obj: bytearray, elements: tuple[int, ...]) -> None:
 KINDS = {
     kind.base: kind
     for kind in (
-        Kind(list, False, True, _fill_list),
-        Kind(dict, True, True, _fill_mapping(dict)),
-        Kind(collections.OrderedDict, True, True, _fill_mapping(collections.OrderedDict)),
-        Kind(set, False, False, _fill_set),
-        Kind(collections.deque, False, True, _fill_deque),
-        Kind(array.array, False, False, _fill_array),
-        Kind(bytearray, False, False, _fill_bytes),
+        ContainerKind(list, False, True, _fill_list),
+        ContainerKind(dict, True, True, _fill_mapping(dict)),
+        ContainerKind(collections.OrderedDict, True, True, _fill_mapping(collections.OrderedDict)),
+        ContainerKind(set, False, False, _fill_set),
+        ContainerKind(collections.deque, False, True, _fill_deque),
+        ContainerKind(array.array, False, False, _fill_array),
+        ContainerKind(bytearray, False, False, _fill_bytes),
     )
 }
 
 
 @functools.lru_cache(maxsize=4096)
-def _kind_of_class(cls: type) -> Kind | None:
+def _kind_of_class(cls: type) -> ContainerKind | None:
     return next((KINDS[base] for base in cls.__mro__ if base in KINDS), None)
 
 
-def kind_of(obj: object) -> Kind | None:
+def kind_of(obj: object) -> ContainerKind | None:
     """The kind of a container that can be changed; None for anything else."""
     cls: type = type(obj)
     return _kind_of_class(cls)
@@ -189,7 +189,7 @@ class Location:
 
 
 @dataclass(frozen=True, eq=False)
-class Within(Location):
+class LookedUpLocation(Location):
     """A location in a container that every call looks up at `home`, because the function or the
     user may put another one there.
 
@@ -223,7 +223,7 @@ class Within(Location):
         self.now().put(value)
 
 
-class Call(threading.local):
+class CurrentCall(threading.local):
     """`leaves`: of the arguments of the call that looks objects up."""
 
     leaves: Sequence[object] = ()
@@ -237,11 +237,11 @@ class Call(threading.local):
             self.leaves = before
 
 
-CALL = Call()
+CALL = CurrentCall()
 
 
 @dataclass(frozen=True, eq=False)
-class Passed(Location):
+class ArgumentLocation(Location):
     """The object that is leaf number `index` of a call's arguments."""
 
     index: int
@@ -255,7 +255,7 @@ class Passed(Location):
 
 
 @dataclass(frozen=True, eq=False)
-class Attr(Location):
+class AttributeLocation(Location):
     """`obj.name`; `shown`: the user's name for it, if that is another one."""
 
     obj: Any
@@ -311,7 +311,7 @@ class Attr(Location):
 
 
 @dataclass(frozen=True, eq=False)
-class Item(Location):
+class ItemLocation(Location):
     """`obj[index]` of a list, deque or dict."""
 
     obj: Any

@@ -3,6 +3,7 @@
 from executor.cpu.backend import Cpu, machine, machine_for
 from executor.cpu.kernels import (
     conv,
+    cumulative,
     elementwise,
     fourier,
     gather,
@@ -10,9 +11,8 @@ from executor.cpu.kernels import (
     gemv,
     pack,
     reduce,
-    running,
     scatter,
-    selection,
+    sorting,
 )
 
 __all__ = [
@@ -25,8 +25,8 @@ __all__ = [
     "pack",
     "scatter",
     "reduce",
-    "running",
-    "selection",
+    "cumulative",
+    "sorting",
     "Cpu",
     "machine",
     "machine_for",

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 from executor.allocation import HOST, Memory
 from executor.backend import register
 from executor.cpu.codegen import source
-from executor.cpu.jit import Native
+from executor.cpu.jit import JitProgram
 from executor.cpu.kernel_table import families
 from executor.cpu.kernels.gemm import columns
 from executor.cpu.legalize import legalize
 from executor.cpu.target import Target, current
 from executor.launches import Lowered
-from executor.plan.arena import Layout
+from executor.plan.arena import ArenaLayout
 from ir.types import Type, product
 
 #: results of an image, in panels, up to which those of all images lie side by side
@@ -50,8 +50,8 @@ class Cpu:
     def legalize(self, lowered: Lowered) -> Lowered:
         return replace(lowered, launches=legalize(self.target, lowered.launches))
 
-    def build(self, lowered: Lowered, layout: Layout) -> Native:
-        return Native(source(lowered, layout, self.target), self.target)
+    def build(self, lowered: Lowered, layout: ArenaLayout) -> JitProgram:
+        return JitProgram(source(lowered, layout, self.target), self.target)
 
 
 register(Cpu())

@@ -1,6 +1,6 @@
 """The native function of a program: addresses, loops and checks around calls of kernels.
 
-It takes the address of a `Table`, and returns 0 or the number of the failure that stopped it.
+It takes the address of a `CallTable`, and returns 0 or the number of the failure that stopped it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from math import inf
 from typing import Any
 
 from executor.cpu.kernel_cache import kernel_of
-from executor.cpu.llvm_text import Function, Int, Module, Source, element
+from executor.cpu.llvm_text import Int, LlvmFunction, LlvmModule, LlvmSource, element
 from executor.cpu.target import Target
-from executor.executable import Table
+from executor.executable import CallTable
 from executor.host_calls import RAISED
 from executor.interrupt import INTERRUPTED
 from executor.launches import (
@@ -32,8 +32,8 @@ from executor.launches import (
     blocks,
 )
 from executor.memory import Buffer, Element, View
-from executor.plan.arena import Layout
-from executor.plan.loop_counts import asks, counts
+from executor.plan.arena import ArenaLayout
+from executor.plan.trip_counts import asks, counts
 from ir.types import Dim, Size, is_natural
 
 #: processor cycles between two questions for signals
@@ -109,13 +109,13 @@ ARENA = Buffer("arena", 0, 0)
 
 
 @dataclass
-class _Function:
+class _FunctionEmitter:
     """A native function being emitted, and what its names stand for.
 
     It is given the table and the frame. `known` are dims by block, the innermost last.
     """
 
-    f: Function
+    f: LlvmFunction
     table: str
     frame: str
     symbols: dict[str, Int] = field(default_factory=dict)
@@ -123,12 +123,12 @@ class _Function:
     known: list[dict[Dim, Int]] = field(default_factory=lambda: [{}])
 
 
-class _Program:
+class _ProgramEmitter:
     """A long program is several functions. The outermost one has the frame on its stack: memory for
     what is bound in one function and read in another, with `cells` for the number of each."""
 
-    def __init__(self, lowered: Lowered, layout: Layout, target: Target) -> None:
-        self.target, self.module, self.layout = target, Module(), layout
+    def __init__(self, lowered: Lowered, layout: ArenaLayout, target: Target) -> None:
+        self.target, self.module, self.layout = target, LlvmModule(), layout
         self.module.declarations |= MODES
         self.late = set(_loop_names(lowered.launches))
         self.asks = asks(lowered.program.ops, lowered.program.capacities)
@@ -138,23 +138,23 @@ class _Program:
         self.depth = 0
         self._entries(lowered)
         f = self.function(lowered.launches)
-        self.now = _Function(f, f.argument("ptr"), "%frame")
+        self.now = _FunctionEmitter(f, f.argument("ptr"), "%frame")
         self._prologue()
         self.block(lowered.launches)
         if self.cells or self.divided:
             f.entry.insert(0, f"  %frame = alloca [{len(self.cells)} x i64], align 8")
         self.name, self.cold = self.module.define(f, "0"), f.cold
 
-    def function(self, launches: Sequence[Launch]) -> Function:
+    def function(self, launches: Sequence[Launch]) -> LlvmFunction:
         """One of `launches`. It does nothing but call kernels: where it does so seldom, its own
         instructions take a microsecond at most."""
-        f = Function("?", "i64")
+        f = LlvmFunction("?", "i64")
         f.cold = self.seldom or (self.depth == 0 and is_seldom(launches))
         return f
 
     def _entries(self, lowered: Lowered) -> None:
         """Number the entries of the table."""
-        program, table = lowered.program, Table.of(lowered.program)
+        program, table = lowered.program, CallTable.of(lowered.program)
         self.sizes = {name: k for k, name in enumerate(program.sizes)}
         buffers = (*lowered.inputs, *lowered.outputs)
         self.addresses = {b: k for k, b in enumerate(buffers, table.inputs)}
@@ -181,11 +181,11 @@ class _Program:
                 place = f.add(place, rounded)
 
     @property
-    def f(self) -> Function:
+    def f(self) -> LlvmFunction:
         return self.now.f
 
     @contextmanager
-    def entry(self) -> Iterator[Function]:
+    def entry(self) -> Iterator[LlvmFunction]:
         """Emit into the entry block of the function, which runs before everything else."""
         f = self.f
         held, f.body = f.body, f.entry
@@ -296,7 +296,7 @@ class _Program:
     def part(self, launches: Sequence[Launch]) -> None:
         """Launches as a function of their own, and its call."""
         held, f = self.now, self.function(launches)
-        self.now = _Function(f, f.argument("ptr"), f.argument("ptr"))
+        self.now = _FunctionEmitter(f, f.argument("ptr"), f.argument("ptr"))
         self.block(launches)
         self.now = held
         name = self.module.define(f, "0")
@@ -431,16 +431,16 @@ class _Program:
 
 
 #: launches that are no kernels: how each is emitted
-STRUCTURE: dict[type, Callable[[_Program, Any], None]] = {
-    Loop: _Program.loop,
-    When: _Program.when,
-    Branch: _Program.branch,
-    Check: _Program.check,
-    Fail: _Program.fail,
-    Call: _Program.call,
-    Index: _Program.index,
-    Number64: _Program.number64,
-    Addresses: _Program.store_addresses,
+STRUCTURE: dict[type, Callable[[_ProgramEmitter, Any], None]] = {
+    Loop: _ProgramEmitter.loop,
+    When: _ProgramEmitter.when,
+    Branch: _ProgramEmitter.branch,
+    Check: _ProgramEmitter.check,
+    Fail: _ProgramEmitter.fail,
+    Call: _ProgramEmitter.call,
+    Index: _ProgramEmitter.index,
+    Number64: _ProgramEmitter.number64,
+    Addresses: _ProgramEmitter.store_addresses,
 }
 
 
@@ -490,13 +490,13 @@ def _loop_names(launches: Sequence[Launch]) -> Iterator[str]:
             yield from _loop_names(inside)
 
 
-def source(lowered: Lowered, layout: Layout, target: Target) -> Source:
+def source(lowered: Lowered, layout: ArenaLayout, target: Target) -> LlvmSource:
     """LLVM text; the last function is what to call.
 
     It flushes denormals (FTZ, DAZ) for the duration of the program and restores the caller's mode.
     The program is a function of its own, so that no arithmetic moves across the change.
     """
-    p = _Program(lowered, layout, target)
+    p = _ProgramEmitter(lowered, layout, target)
     run = RUN.replace("@program(", f"@{p.name}(")
     p.module.add(run if p.cold else run.replace(" cold {", " {", 1))
     return p.module.source()

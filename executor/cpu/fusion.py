@@ -79,13 +79,13 @@ def fused(target: Target, launches: Sequence[Launch]) -> tuple[Launch, ...]:
     touches = Counter(touched(launches))
 
     def block(inside: Sequence[Launch]) -> tuple[Launch, ...]:
-        return _Block(target, touches, [with_blocks(x, block) for x in inside]).fused()
+        return _FusionBlock(target, touches, [with_blocks(x, block) for x in inside]).fused()
 
     return block(launches)
 
 
 @dataclass
-class _Block:
+class _FusionBlock:
     """The launches of a block, None where one has become part of another. `touches` counts the
     launches of the program that touch a buffer, `at` are the places of those in the block."""
 

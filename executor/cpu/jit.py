@@ -25,17 +25,17 @@ import llvmlite.binding as llvm
 from llvmlite.binding import ffi
 
 from executor import code_cache
-from executor.cpu.llvm_text import Source, callees, declaration, is_cold
+from executor.cpu.llvm_text import LlvmSource, callees, declaration, is_cold
 from executor.cpu.target import Target
 
 
 @dataclass(eq=False)
-class Code:
+class CompiledFunction:
     """A compiled function: keeps the module that it lies in, and the functions that it calls."""
 
     address: int
     engine: llvm.ExecutionEngine
-    calls: tuple[Code, ...]
+    calls: tuple[CompiledFunction, ...]
 
 
 KEPT = 512
@@ -44,12 +44,12 @@ KEPT = 512
 MODULE, COLD_MODULE = 1 << 15, 1 << 17
 #: LLVM's level of optimisation for functions that are not cold; a program has code of one level
 LEVEL = 2
-_RECENT: OrderedDict[Code, None] = OrderedDict()
-_KNOWN: WeakValueDictionary[tuple[Target, int, str], Code] = WeakValueDictionary()
+_RECENT: OrderedDict[CompiledFunction, None] = OrderedDict()
+_KNOWN: WeakValueDictionary[tuple[Target, int, str], CompiledFunction] = WeakValueDictionary()
 _LOCK = threading.Lock()
 
 
-class Native:
+class JitProgram:
     """A compiled program. `run(address of the table)` releases the interpreter lock.
 
     The object owns the code: whoever keeps `run` must keep the object.
@@ -57,13 +57,13 @@ class Native:
 
     report = ""
 
-    def __init__(self, source: Source, target: Target) -> None:
+    def __init__(self, source: LlvmSource, target: Target) -> None:
         self.code = compiled(source, target)
         function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)
         self.run: Callable[[int], int] = function(self.code.address)
 
 
-def compiled(source: Source, target: Target) -> Code:
+def compiled(source: LlvmSource, target: Target) -> CompiledFunction:
     """The last function of `source`."""
     level = LEVEL
     found = {n: _KNOWN.get((target, level, n)) for n in source.functions}
@@ -74,7 +74,7 @@ def compiled(source: Source, target: Target) -> Code:
     return codes[next(reversed(found))]
 
 
-def _keep(codes: Iterable[Code]) -> None:
+def _keep(codes: Iterable[CompiledFunction]) -> None:
     with _LOCK:
         for code in codes:
             _RECENT[code] = None
@@ -83,7 +83,9 @@ def _keep(codes: Iterable[Code]) -> None:
             _RECENT.popitem(last=False)
 
 
-def _compile(source: Source, target: Target, codes: dict[str, Code], level: int) -> None:
+def _compile(
+    source: LlvmSource, target: Target, codes: dict[str, CompiledFunction], level: int
+) -> None:
     """Add what is missing to `codes`.
 
     The engine gets machine code: one that made it itself would keep a megabyte besides. LLVM takes
@@ -104,7 +106,7 @@ def _compile(source: Source, target: Target, codes: dict[str, Code], level: int)
     engine.finalize_object()
     for name, text in missing.items():
         calls = tuple(codes[n] for n in callees(text))
-        codes[name] = Code(engine.get_function_address(name), engine, calls)
+        codes[name] = CompiledFunction(engine.get_function_address(name), engine, calls)
         _KNOWN[target, level, name] = codes[name]
 
 
@@ -211,7 +213,7 @@ def _optimised(text: str, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     return module
 
 
-def assembly(source: Source, target: Target) -> str:
+def assembly(source: LlvmSource, target: Target) -> str:
     """The machine code of a program, to look at; the target need not be the host's."""
     with _machine(target) as machine:
         text: str = machine.emit_assembly(_optimised(source.text(), machine))

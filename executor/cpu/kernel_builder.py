@@ -1,7 +1,8 @@
 """Building blocks of kernels: arguments bound at the call, loop nests, strided vector access.
 
-A kernel is an out-of-line function with run-time dims and strides. `Call` builds the function and
-the list of its actual arguments side by side, so that equal kernels of a program share one body.
+A kernel is an out-of-line function with run-time dims and strides. `KernelBuilder` builds the
+function and the list of its actual arguments side by side, so that equal kernels of a program share
+one body.
 """
 
 from __future__ import annotations
@@ -10,32 +11,32 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from executor.cpu.llvm_text import Function, Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmFunction, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from executor.memory import View
 from ir.types import Dim, DType
 
 
 @dataclass(frozen=True)
-class Place:
+class OperandAccess:
     """The access of a kernel to one operand: `stride` of the innermost dim is 0, 1, 2 or a name."""
 
     pointer: str
     dtype: DType
     stride: Int
 
-    def at(self, f: Function, index: Int) -> str:
+    def at(self, f: LlvmFunction, index: Int) -> str:
         return f.at(self.pointer, index, element(self.dtype, True))
 
 
 @dataclass
-class Call:
+class KernelBuilder:
     """A kernel under construction: its function, what it returns (0, or 1 where its launch fails),
     and what the caller passes."""
 
     target: Target
-    f: Function = field(default_factory=lambda: Function("?", "i64"))
+    f: LlvmFunction = field(default_factory=lambda: LlvmFunction("?", "i64"))
     actual: list[View | Dim] = field(default_factory=list)
     result: str = "0"
 
@@ -50,12 +51,12 @@ class Call:
         self.actual.append(value)
         return self.f.argument("i64")
 
-    def finish(self, module: Module) -> str:
+    def finish(self, module: LlvmModule) -> str:
         return module.define(self.f, self.result)
 
 
 def nest(
-    f: Function,
+    f: LlvmFunction,
     dims: Sequence[Int],
     strides: Sequence[Sequence[Int]],
     body: Callable[[list[Int]], None],
@@ -71,7 +72,7 @@ def nest(
         nest(f, dims[1:], [s[1:] for s in strides], body, moved)
 
 
-def load(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
+def load(v: VectorEmitter, p: OperandAccess, index: Int, mask: str = "") -> str:
     """The lanes from `index` on, as register values. Stride 0 is one element for all."""
     f, e = v.f, element(p.dtype, True)
     if p.stride == 0 or v.width == 1:
@@ -91,12 +92,12 @@ def load(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
     return v.from_memory(x, p.dtype)
 
 
-def _memory_suffix(v: Lanes, dtype: DType) -> str:
+def _memory_suffix(v: VectorEmitter, dtype: DType) -> str:
     moved = dtype.kind != "f" or dtype.bits == 16
     return f"v{v.width}{'i' if moved else 'f'}{dtype.bits}"
 
 
-def _every_second(v: Lanes, p: Place, index: Int) -> str:
+def _every_second(v: VectorEmitter, p: OperandAccess, index: Int) -> str:
     """Load every second element by two vectors that end at the last lane's element, where memory
     may end."""
     f, t, w = v.f, v.type(p.dtype, True), v.width
@@ -106,7 +107,7 @@ def _every_second(v: Lanes, p: Place, index: Int) -> str:
     return f.op(f"shufflevector {t} {low}, {t} {high}, <{w} x i32> <{picks}>")
 
 
-def _gathered(v: Lanes, p: Place, index: Int) -> str:
+def _gathered(v: VectorEmitter, p: OperandAccess, index: Int) -> str:
     f, e, t = v.f, element(p.dtype, True), v.type(p.dtype, True)
     out = "poison"
     for lane in range(v.width):
@@ -115,7 +116,7 @@ def _gathered(v: Lanes, p: Place, index: Int) -> str:
     return out
 
 
-def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
+def store(v: VectorEmitter, p: OperandAccess, index: Int, value: str, mask: str = "") -> None:
     f, e, t = v.f, element(p.dtype, True), v.type(p.dtype, True)
     value = v.to_memory(value, p.dtype)
     if v.width == 1:
@@ -136,7 +137,7 @@ def store(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
         f.store(t, value, p.at(f, index), p.dtype.size)
 
 
-def _store_every_second(v: Lanes, p: Place, index: Int, value: str) -> None:
+def _store_every_second(v: VectorEmitter, p: OperandAccess, index: Int, value: str) -> None:
     """Store every second element by two masked vectors."""
     f, t, w = v.f, v.type(p.dtype, True), v.width
     first, bits = f.mul(index, 2), f"<{w} x i1>"
@@ -149,12 +150,12 @@ def _store_every_second(v: Lanes, p: Place, index: Int, value: str) -> None:
         f.intrinsic("void", name, (t, spread), place, ("i32", str(p.dtype.size)), (bits, mask))
 
 
-def read(v: Lanes, p: Place, index: Int, mask: str = "") -> str:
+def read(v: VectorEmitter, p: OperandAccess, index: Int, mask: str = "") -> str:
     """Like `load`, in the compute type."""
     return v.cast(load(v, p, index, mask), p.dtype, p.dtype.compute)
 
 
-def write(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
+def write(v: VectorEmitter, p: OperandAccess, index: Int, value: str, mask: str = "") -> None:
     """Like `store`, for a value in the compute type."""
     store(v, p, index, v.cast(value, p.dtype.compute, p.dtype), mask)
 
@@ -163,7 +164,7 @@ def write(v: Lanes, p: Place, index: Int, value: str, mask: str = "") -> None:
 LINE = 64
 
 
-def prefetch(f: Function, start: str, dtype: DType, first: Int, count: int) -> None:
+def prefetch(f: LlvmFunction, start: str, dtype: DType, first: Int, count: int) -> None:
     """Ask for the lines of `count` elements that will be read soon; any place will do."""
     hints = (("i32", "0"), ("i32", "2"), ("i32", "1"))
     for k in range(0, count, LINE // dtype.size):
@@ -172,7 +173,7 @@ def prefetch(f: Function, start: str, dtype: DType, first: Int, count: int) -> N
         f.intrinsic("void", "llvm.prefetch.p0", ("ptr", address), *hints)
 
 
-def lane_mask(v: Lanes, rest: Int) -> str:
+def lane_mask(v: VectorEmitter, rest: Int) -> str:
     """The lanes below `rest`."""
     f, t = v.f, f"<{v.width} x i32>"
     if isinstance(rest, int):
@@ -185,7 +186,7 @@ def lane_mask(v: Lanes, rest: Int) -> str:
     return f.op(f"icmp ugt {t} {n}, <{lanes}>")
 
 
-def maskable(target: Target, places: Sequence[Place]) -> bool:
+def maskable(target: Target, places: Sequence[OperandAccess]) -> bool:
     """Whether a tail can be done by masked access."""
     if not target.masks or any(p.stride not in (0, 1) for p in places):
         return False
@@ -193,7 +194,7 @@ def maskable(target: Target, places: Sequence[Place]) -> bool:
 
 
 @contextmanager
-def tail(f: Function, done: Int, n: Int) -> Iterator[None]:
+def tail(f: LlvmFunction, done: Int, n: Int) -> Iterator[None]:
     """The body runs if anything is left."""
     if isinstance(done, int) and isinstance(n, int):
         yield

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from executor.cpu.kernel_table import kernel
-from executor.cpu.llvm_text import Module
+from executor.cpu.llvm_text import LlvmModule
 from executor.cpu.target import Target
 from executor.launches import Launch
 from executor.memory import View
@@ -34,11 +34,11 @@ class KernelText:
     passes: a dim, or the position of a view among those of the launch (`View` tells them apart)."""
 
     name: str
-    module: Module
+    module: LlvmModule
     actual: tuple[tuple[bool, Any], ...]
 
 
-def kernel_of(target: Target, module: Module, launch: Launch) -> tuple[str, list[View | Dim]]:
+def kernel_of(target: Target, module: LlvmModule, launch: Launch) -> tuple[str, list[View | Dim]]:
     """The name of the kernel of `launch` in `module`, and what to pass to it."""
     views: list[View] = []
     fields = [_key(v, views) for name, v in vars(launch).items() if name != "error"]
@@ -48,7 +48,7 @@ def kernel_of(target: Target, module: Module, launch: Launch) -> tuple[str, list
         if found is not None:
             _RECENT.move_to_end(key)
     if found is None:
-        own = Module()
+        own = LlvmModule()
         call = kernel(target, own, launch)
         found = KernelText(call.finish(own), own, tuple(_origin(q, views) for q in call.actual))
         with _LOCK:

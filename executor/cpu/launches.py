@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from executor.launches import BackendLaunch
 from executor.memory import View
-from ir.opdef import Reduce as Reduction
+from ir.opdef import Reduction as Reduction
 from ir.scalar.language import Scalar
 from ir.types import Dim
 

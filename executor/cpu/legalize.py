@@ -36,7 +36,7 @@ from executor.launches import (
     with_blocks,
 )
 from executor.memory import Buffer, Element, View, collapse, whole
-from executor.plan.loop_counts import ranges_of
+from executor.plan.trip_counts import ranges_of
 from ir.analysis.ranges import Range, natural_bound
 from ir.layout import contiguous
 from ir.scalar import language as k
@@ -74,7 +74,7 @@ class _Changes:
 
 
 @dataclass
-class _Scope:
+class _LegalizedBlock:
     """A block that is being made; `loop`: what changes in it, if it is the body of a loop.
 
     `packed` are matrices packed in it, by their buffer.
@@ -88,13 +88,13 @@ class _Scope:
 class _Legalizer:
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.scopes: list[_Scope] = []
+        self.scopes: list[_LegalizedBlock] = []
         self.changes: dict[Launch, _Changes] = {}
         self.ranges: dict[str, Range] = {}
         self.symbols = 0
 
     def block(self, launches: Sequence[Launch], loop: _Changes | None = None) -> tuple[Launch, ...]:
-        self.scopes.append(_Scope(loop))
+        self.scopes.append(_LegalizedBlock(loop))
         for x in launches:
             self.launch(x)
         return tuple(self.scopes.pop().launches)
@@ -181,7 +181,7 @@ class _Legalizer:
             room = self.scratch(g.y.dtype, g.y.shape[-2], width)
             self.emit(PanelGemm(g.c, g.x, g.y, g.initial, width, room))
 
-    def panels(self, scope: _Scope, y: View, width: int, every: bool) -> View:
+    def panels(self, scope: _LegalizedBlock, y: View, width: int, every: bool) -> View:
         """Panels of `y`, packed in `scope` or before; what is broadcast is packed once. `every`: so
         is the same part of the other elements of its array."""
         once = y
@@ -199,7 +199,7 @@ class _Legalizer:
                 found = found.insert(axis)
         return found.expand(y.shape)
 
-    def pack(self, scope: _Scope, y: View, width: int, every: bool) -> View:
+    def pack(self, scope: _LegalizedBlock, y: View, width: int, every: bool) -> View:
         batch, (rows, n) = y.shape[:-2], y.shape[-2:]
         wide = -(-n // width) * width if isinstance(n, int) else n + (width - 1)
         size = product(batch) * rows * wide
@@ -213,7 +213,13 @@ class _Legalizer:
         return out
 
     def pack_all(
-        self, scope: _Scope, y: View, of: Element, width: int, size: Dim, strides: tuple[Dim, ...]
+        self,
+        scope: _LegalizedBlock,
+        y: View,
+        of: Element,
+        width: int,
+        size: Dim,
+        strides: tuple[Dim, ...],
     ) -> View:
         """Pack the same part of all elements of an array; the panels of the one that is picked."""
         count = len(of.array.views)

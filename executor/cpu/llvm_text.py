@@ -45,7 +45,7 @@ def literal(value: Number, dtype: DType) -> str:
     return str(int(value))
 
 
-class Function:
+class LlvmFunction:
     """One function: `op` appends an instruction and returns its SSA name.
 
     cold: hardly any time is spent in it, those that it calls aside; it is compiled the fast way.
@@ -247,7 +247,7 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Source:
+class LlvmSource:
     """A program as LLVM text. `functions`: texts by name, each behind those that it calls, the last
     one is what to call. `declarations`: of everything else that they call."""
 
@@ -274,18 +274,18 @@ def is_cold(text: str) -> bool:
 
 
 def callees(text: str) -> list[str]:
-    """The functions of a `Module` that a function calls."""
+    """The functions of a `LlvmModule` that a function calls."""
     return sorted(set(re.findall(r" call \w+ @(f\.\w+)\(", text)))
 
 
-class Module:
+class LlvmModule:
     """Functions with equal text are kept once."""
 
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}
         self.declarations: set[str] = set()
 
-    def define(self, f: Function, result: str = "") -> str:
+    def define(self, f: LlvmFunction, result: str = "") -> str:
         """Add a function named `?`; returns the name it gets."""
         self.declarations |= f.declarations
         return self.add(f.text(result))
@@ -297,22 +297,22 @@ class Module:
         self.functions.setdefault(name, named)
         return name
 
-    def helper(self, make: Callable[..., Function], *arguments: Hashable) -> str:
+    def helper(self, make: Callable[..., LlvmFunction], *arguments: Hashable) -> str:
         """Like `define`, for the function that `make(*arguments)` writes once, which returns 0."""
         name, alone = _alone(make, *arguments)
         self.include(alone)
         return name
 
-    def include(self, other: Module) -> None:
+    def include(self, other: LlvmModule) -> None:
         """Add all that another module has."""
         self.functions.update(other.functions)
         self.declarations |= other.declarations
 
-    def source(self) -> Source:
-        return Source(dict(self.functions), frozenset(self.declarations))
+    def source(self) -> LlvmSource:
+        return LlvmSource(dict(self.functions), frozenset(self.declarations))
 
 
 @lru_cache(maxsize=512)
-def _alone(make: Callable[..., Function], *arguments: Hashable) -> tuple[str, Module]:
-    module = Module()
+def _alone(make: Callable[..., LlvmFunction], *arguments: Hashable) -> tuple[str, LlvmModule]:
+    module = LlvmModule()
     return module.define(make(*arguments), "0"), module

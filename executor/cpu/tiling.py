@@ -23,7 +23,7 @@ from executor.cpu.fusion import buffers, stays, touched
 from executor.cpu.launches import MapReduce
 from executor.launches import Launch, Loop, Map, blocks, results, views, with_blocks
 from executor.memory import Buffer, Element, View, memory_of, whole
-from ir.opdef import Reduce as Reduction
+from ir.opdef import Reduction as Reduction
 from ir.scalar.language import input_
 from ir.types import Dim, Size, Type, product
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from executor.cpu.llvm_text import Function, element, literal
+from executor.cpu.llvm_text import LlvmFunction, element, literal
 from executor.cpu.target import Target
 from ir.scalar import half
 from ir.scalar.language import Number, Scalar, input_, nodes
@@ -36,13 +36,13 @@ def serial(roots: Sequence[Scalar]) -> bool:
     return any(s.op == "rem" or (s.op == "div" and s.dtype.kind in "iu") for s in nodes(roots))
 
 
-class Lanes:
+class VectorEmitter:
     """`width` lanes of every value; width 1 is plain scalars.
 
     `failed` is the address of an i64 that a division by zero sets to 1.
     """
 
-    def __init__(self, f: Function, target: Target, width: int, failed: str = "") -> None:
+    def __init__(self, f: LlvmFunction, target: Target, width: int, failed: str = "") -> None:
         self.f, self.target, self.width, self.failed = f, target, width, failed
 
     def type(self, dtype: DType, memory: bool = False) -> str:

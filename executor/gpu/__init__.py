@@ -4,12 +4,12 @@ kernels."""
 from executor.gpu.arrays import DeviceArray
 from executor.gpu.backend import Gpu, require
 from executor.gpu.driver import DriverError
-from executor.gpu.kernels import elementwise, indexed, products, reduce
+from executor.gpu.kernels import elementwise, gather_scatter, products, reduce
 from executor.gpu.runtime import HostCopyWarning
 
 __all__ = [
     "elementwise",
-    "indexed",
+    "gather_scatter",
     "products",
     "reduce",
     "DeviceArray",

@@ -6,28 +6,28 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-from executor.allocation import Block, Memory
+from executor.allocation import Memory, MemoryBlock
 from executor.backend import Unsupported, precision_of, register
-from executor.gpu.blas import Places, Products, blas, product_of
+from executor.gpu.blas import LibraryProducts, Places, blas, product_of
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.kernel_builder import KERNELS
 from executor.gpu.kernels.attention import attention
-from executor.gpu.kernels.few_rows import fills_blocks
-from executor.gpu.kernels.groups import grouped
+from executor.gpu.kernels.launch_fusion import grouped
 from executor.gpu.kernels.loops.cell import celled
 from executor.gpu.kernels.loops.linear import chunked
-from executor.gpu.kernels.partial_sums import split
-from executor.gpu.kernels.rows import merged
-from executor.gpu.kernels.shared_keys import shared
-from executor.gpu.loops import rotated
+from executor.gpu.kernels.row_reductions import merged
+from executor.gpu.kernels.skinny_gemm import fills_blocks
+from executor.gpu.kernels.split_k import split
+from executor.gpu.kernels.split_keys import shared
+from executor.gpu.loop_rotation import rotated
 from executor.gpu.nvrtc import compiler, machine_code
 from executor.gpu.preamble import THREADS
-from executor.gpu.runtime import Native
-from executor.gpu.schedule import Device, Schedule, every, schedule
-from executor.gpu.validate import validate
+from executor.gpu.runtime import DeviceProgram
+from executor.gpu.schedule import DeviceLimits, Schedule, every, schedule
+from executor.gpu.schedule_verifier import validate
 from executor.launches import Call, Gemm, Lowered
-from executor.plan.arena import Layout
+from executor.plan.arena import ArenaLayout
 from ir.types import Type
 
 
@@ -38,7 +38,7 @@ class DeviceMemory:
     alignment: int = 256
     on_host: bool = False
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int) -> MemoryBlock:
         return driver().allocate(size)
 
 
@@ -78,7 +78,7 @@ class Gpu:
 
         return replace(lowered, launches=tuple(split(shared(launches), others)))
 
-    def schedule(self, lowered: Lowered, layout: Layout, device: Device) -> Schedule:
+    def schedule(self, lowered: Lowered, layout: ArenaLayout, device: DeviceLimits) -> Schedule:
         products = {}
         for x in lowered.launches if device.has_library else ():
             found = isinstance(x, Gemm) and product_of(x, device.precision, lowered.program.sizes)
@@ -86,19 +86,19 @@ class Gpu:
                 products[id(x)] = found
         return schedule(lowered.launches, layout, device, products)
 
-    def build(self, lowered: Lowered, layout: Layout) -> Native:
+    def build(self, lowered: Lowered, layout: ArenaLayout) -> DeviceProgram:
         """Raises `DriverError` where a driver, a GPU or NVRTC is missing, and ValueError for a
         precision that there is not."""
         own = driver()
         rounded = self.precision or precision()
         library, threads = blas(own), min(THREADS, own.threads)
-        device = Device(own.multiprocessors, threads, rounded, library is not None)
+        device = DeviceLimits(own.multiprocessors, threads, rounded, library is not None)
         planned = self.schedule(lowered, layout, device)
         validate(planned, device)
         text = source(lowered, layout, planned)
         image = machine_code(text.text, own.architecture)
-        products = Products(library, Places(lowered, layout), planned.products)
-        return Native(own, device, lowered, planned, text, image, products)
+        products = LibraryProducts(library, Places(lowered, layout), planned.products)
+        return DeviceProgram(own, device, lowered, planned, text, image, products)
 
 
 def precision() -> str:

@@ -1,7 +1,7 @@
 """The kernels of a schedule as one CUDA C++ text.
 
-Every kernel is given the table of its program (`executor.gpu.table`) and nothing else. All threads
-compute the numbers that loops, branches and indices need, and all alike.
+Every kernel is given the table of its program (`executor.gpu.device_table`) and nothing else. All
+threads compute the numbers that loops, branches and indices need, and all alike.
 """
 
 from __future__ import annotations
@@ -12,13 +12,22 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
-from executor.executable import Table
-from executor.gpu.kernel_builder import Kept, Kernel, add, factor, mul
+from executor.executable import CallTable
+from executor.gpu.device_table import CALL, LINE, DeviceTable, first_cell, shown
+from executor.gpu.kernel_builder import Kernel, SharedRegisters, add, factor, mul
 from executor.gpu.kernels.loops.linear import LinearScan
 from executor.gpu.preamble import TEXT, THREADS
 from executor.gpu.scalars import memory_type
-from executor.gpu.schedule import Barrier, Choice, Node, Repeat, Schedule, Stage, Task, parts
-from executor.gpu.table import CALL, LINE, DeviceTable, first_cell, shown
+from executor.gpu.schedule import (
+    Barrier,
+    Conditional,
+    Repeat,
+    Schedule,
+    ScheduleNode,
+    Stage,
+    Task,
+    parts,
+)
 from executor.launches import (
     Addresses,
     Branch,
@@ -31,34 +40,34 @@ from executor.launches import (
     When,
 )
 from executor.memory import Buffer, Element, View
-from executor.plan.arena import Layout
-from executor.plan.loop_counts import counts
+from executor.plan.arena import ArenaLayout
+from executor.plan.trip_counts import counts
 from ir.types import Dim
 
 ARENA = Buffer("arena", 0, 0)
 
 
 @dataclass(frozen=True)
-class Source:
+class CudaSource:
     text: str
     table: DeviceTable
 
 
-def source(lowered: Lowered, layout: Layout, schedule: Schedule) -> Source:
-    program = _Program(lowered, layout)
+def source(lowered: Lowered, layout: ArenaLayout, schedule: Schedule) -> CudaSource:
+    program = _ScheduleEmitter(lowered, layout)
     stages = [_Stage(program, n, s).text() for n, s in enumerate(schedule.stages)]
     table = program.table(len(stages))
     body = [s.replace(COUNTERS, str(table.counters)) for s in stages]
-    return Source("".join([TEXT, *program.functions.values(), *body]), table)
+    return CudaSource("".join([TEXT, *program.functions.values(), *body]), table)
 
 
 #: stands in the text of a kernel until the number of cells is known
 COUNTERS = "@counters"
 
 
-class _Program:
-    def __init__(self, lowered: Lowered, layout: Layout) -> None:
-        program, self.call = lowered.program, Table.of(lowered.program)
+class _ScheduleEmitter:
+    def __init__(self, lowered: Lowered, layout: ArenaLayout) -> None:
+        program, self.call = lowered.program, CallTable.of(lowered.program)
         self.layout = layout
         self.sizes = {name: k for k, name in enumerate(program.sizes)}
         buffers = (*lowered.inputs, *lowered.outputs)
@@ -87,7 +96,7 @@ class _Program:
 class _Stage:
     """A kernel being emitted. `symbols` are the C++ names of what is bound in it."""
 
-    program: _Program
+    program: _ScheduleEmitter
     place: int
     stage: Stage
     entry: list[str] = field(default_factory=list)
@@ -202,18 +211,18 @@ class _Stage:
         return self.bases[first]
 
     # ------------------------------------------------------------ nodes
-    def block(self, nodes: Sequence[Node]) -> None:
+    def block(self, nodes: Sequence[ScheduleNode]) -> None:
         for n in nodes:
             if isinstance(n, Barrier):
                 self.emit(f"if (barrier(g, {n.arrivals})) return;")
             elif isinstance(n, Repeat):
                 self.repeat(n)
-            elif isinstance(n, Choice):
+            elif isinstance(n, Conditional):
                 self.choice(n)
             else:
                 self.task(n)
 
-    def inside(self, nodes: Sequence[Node]) -> None:
+    def inside(self, nodes: Sequence[ScheduleNode]) -> None:
         """A block that may not run: what is bound in it is known only there."""
         outer = dict(self.symbols)
         self.block(nodes)
@@ -248,7 +257,7 @@ class _Stage:
         """The parity behind a loop that is one call."""
         self.bind(x.after, f"({self.number(x.trip)} > 0 ? {self.number(x.trip)} : 0) & 1")
 
-    def choice(self, n: Choice) -> None:
+    def choice(self, n: Conditional) -> None:
         x = n.launch
         self.block(n.head)
         if isinstance(x, Branch):
@@ -282,7 +291,7 @@ class _Stage:
         kept = [] if kernel.kept is None else [self.registers(kernel.kept)]
         self.emit(f"{self.program.function(kernel)}({', '.join(['g', *kept, *arguments])});")
 
-    def registers(self, k: Kept) -> str:
+    def registers(self, k: SharedRegisters) -> str:
         """The array of a kernel's owner, which the first of its kernels declares."""
         if id(k.owner) not in self.arrays:
             self.arrays[id(k.owner)] = self.fresh("w")

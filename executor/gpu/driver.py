@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
 
-from executor.allocation import Block
+from executor.allocation import MemoryBlock
 
 Pointer = ctypes.c_void_p
 U64, U32, Int, Size = ctypes.c_uint64, ctypes.c_uint, ctypes.c_int, ctypes.c_size_t
@@ -181,7 +181,7 @@ class Driver:
         return Event(self, handle)
 
     # ------------------------------------------------------------ kernels
-    def load(self, image: bytes) -> Module:
+    def load(self, image: bytes) -> CudaModule:
         module = Pointer()
         with self.current():
             try:
@@ -189,7 +189,7 @@ class Driver:
             except DriverError as e:
                 text = f"the CUDA driver cannot load what NVRTC has compiled ({e})"
                 raise DriverError(f"{text}: NVRTC may be newer than the driver") from None
-        return Module(self, module)
+        return CudaModule(self, module)
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
         """A graph of the work that `enqueue` gives to the stream; the context is current."""
@@ -223,7 +223,7 @@ class _Owned:
             return  # the interpreter ends, or the context is gone with its memory
 
 
-class DeviceBlock(_Owned, Block):
+class DeviceBlock(_Owned, MemoryBlock):
     """Memory of the GPU."""
 
     release = "cuMemFree_v2"
@@ -279,7 +279,7 @@ class Event(_Owned):
         self.driver.call("cuStreamWaitEvent", stream, self.handle, U32(0))
 
 
-class Module(_Owned):
+class CudaModule(_Owned):
     """Compiled kernels."""
 
     release = "cuModuleUnload"

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 from executor.launches import Addresses, Launch, results, views
 from executor.memory import Buffer, View, collapse, memory_of
-from executor.plan.arena import Layout
+from executor.plan.arena import ArenaLayout
 from ir.types import Dim, Size, divide, is_natural, substitute_dim
 
 #: memory that overlaps no other: the arena, a slot of it, an input or an output
@@ -68,7 +68,7 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Step:
+class BackEdge:
     """From an iteration of a loop to the next. `lost` are symbols that are bound anew in each."""
 
     index: str
@@ -86,16 +86,16 @@ class Step:
         return {}
 
     @cached_property
-    def any(self) -> Before:
+    def any(self) -> PriorAccesses:
         """The values of the symbols in some earlier iteration."""
         since, parity = f"{self.index} since", self.parity + OPEN
         ago = Size.named(self.index) - 1 - Size.named(since)
         values: dict[str, Dim] = {self.index: ago, self.parity: Size.named(parity)}
-        return Before(values, frozenset((since, parity)))
+        return PriorAccesses(values, frozenset((since, parity)))
 
 
 @dataclass(frozen=True)
-class Before:
+class PriorAccesses:
     values: Mapping[str, Dim]
     names: frozenset[str]
 
@@ -144,14 +144,14 @@ class Access:
     def _hash(self) -> int:
         return hash((self.space, self.places, self.write, self.own, self.age))
 
-    def earlier(self, step: Step) -> Access:
+    def earlier(self, step: BackEdge) -> Access:
         """The same touch, seen from the next iteration: at first exactly, then as one of any
         iteration before."""
         if self not in step.known:
             step.known[self] = self._earlier(step)
         return step.known[self]
 
-    def _earlier(self, step: Step) -> Access:
+    def _earlier(self, step: BackEdge) -> Access:
         now = self.outside(step.lost)
         if now.names & step.any.names or not now.names & {step.index, step.parity}:
             return now
@@ -201,10 +201,10 @@ def apart(a: tuple[Dim, Dim] | None, b: tuple[Dim, Dim] | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Touches:
+class LaunchAccesses:
     """The accesses of launches, by where the plan puts buffers."""
 
-    layout: Layout
+    layout: ArenaLayout
 
     @cached_property
     def slots(self) -> dict[Buffer, int]:

@@ -14,18 +14,18 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from executor.gpu.preamble import THREADS
-from executor.gpu.scalars import Expressions, memory_type
+from executor.gpu.scalars import ExpressionEmitter, memory_type
 from executor.launches import Launch
 from executor.memory import View, collapse
 from ir.scalar.language import Scalar
 from ir.types import BOOL, Dim, DType, product
 
 #: an integer: known, or the name of one
-Int: TypeAlias = int | str
+IntText: TypeAlias = int | str
 NARROW = 1 << 31
 
 
-def mul(a: Int, b: Int) -> Int:
+def mul(a: IntText, b: IntText) -> IntText:
     if isinstance(a, int) and isinstance(b, int):
         return a * b
     if a == 0 or b == 0:
@@ -33,12 +33,12 @@ def mul(a: Int, b: Int) -> Int:
     return b if a == 1 else a if b == 1 else f"{factor(a)} * {factor(b)}"
 
 
-def factor(a: Int) -> str:
+def factor(a: IntText) -> str:
     text = str(a)
     return text if text.isidentifier() or text.isdigit() else f"({text})"
 
 
-def add(*terms: Int) -> Int:
+def add(*terms: IntText) -> IntText:
     known = sum(t for t in terms if isinstance(t, int))
     names = [t for t in terms if isinstance(t, str)]
     if not names:
@@ -47,7 +47,7 @@ def add(*terms: Int) -> Int:
 
 
 @dataclass(frozen=True, eq=False)
-class Kept:
+class SharedRegisters:
     """Registers of a thread that several calls share."""
 
     owner: object
@@ -65,7 +65,7 @@ class Kernel:
     actual: list[View | Dim] = field(default_factory=list)
     own: list[View] = field(default_factory=list)
     work: Dim = 0
-    kept: Kept | None = None
+    kept: SharedRegisters | None = None
     beside: int = 0
     _parameters: list[str] = field(default_factory=list)
     _lines: list[str] = field(default_factory=list)
@@ -76,10 +76,10 @@ class Kernel:
     def pointer(self, view: View) -> str:
         return self._argument(view, f"{memory_type(view.dtype)}* ")
 
-    def number(self, value: Dim) -> Int:
+    def number(self, value: Dim) -> IntText:
         return value if isinstance(value, int) else self._argument(value, "i64 ")
 
-    def numbers(self, dims: Sequence[Dim]) -> list[Int]:
+    def numbers(self, dims: Sequence[Dim]) -> list[IntText]:
         return [self.number(d) for d in dims]
 
     def _argument(self, value: View | Dim, kind: str) -> str:
@@ -90,7 +90,7 @@ class Kernel:
 
     def keep(self, owner: object, kind: str, count: int) -> None:
         """`kept` is an array of registers that all kernels of the owner share."""
-        self.kept = Kept(owner, kind, count)
+        self.kept = SharedRegisters(owner, kind, count)
 
     # ------------------------------------------------------------ text
     def emit(self, line: str) -> None:
@@ -108,7 +108,7 @@ class Kernel:
         self._depth -= 1
         self.emit("}")
 
-    def let(self, value: Int, kind: str = "i64") -> Int:
+    def let(self, value: IntText, kind: str = "i64") -> IntText:
         if isinstance(value, int) or value.isidentifier():
             return value
         name = self.fresh()
@@ -123,14 +123,14 @@ class Kernel:
     # ------------------------------------------------------------ loops
     @contextmanager
     def loop(
-        self, count: Int, kind: str = "i64", first: str = "0", step: str = "1"
+        self, count: IntText, kind: str = "i64", first: str = "0", step: str = "1"
     ) -> Iterator[str]:
         name = self.fresh()
         with self.block(f"for ({kind} {name} = {first}; {name} < {count}; {name} += {step})"):
             yield name
 
     @contextmanager
-    def unrolled(self, steps: int, first: str, count: Int) -> Iterator[tuple[str, str]]:
+    def unrolled(self, steps: int, first: str, count: IntText) -> Iterator[tuple[str, str]]:
         """A loop that is written out, over `steps` numbers from `first` on, as far as they are
         below `count`; gives how many there were before, and the number."""
         u = self.fresh()
@@ -141,10 +141,13 @@ class Kernel:
 
     @contextmanager
     def nest(
-        self, dims: Sequence[Int], strides: Sequence[Sequence[Int]], start: Sequence[Int] = ()
-    ) -> Iterator[list[Int]]:
+        self,
+        dims: Sequence[IntText],
+        strides: Sequence[Sequence[IntText]],
+        start: Sequence[IntText] = (),
+    ) -> Iterator[list[IntText]]:
         """Loops of one thread over all of `dims`; gives the offset of every operand."""
-        at: list[Int] = list(start) or [0] * len(strides)
+        at: list[IntText] = list(start) or [0] * len(strides)
         if not dims:
             yield at
             return
@@ -159,7 +162,7 @@ class Kernel:
         shape: Sequence[Dim],
         strides: Sequence[Sequence[Dim]],
         by: tuple[str, str] = ("g.thread", "g.threads"),
-    ) -> Iterator[list[Int]]:
+    ) -> Iterator[list[IntText]]:
         """The elements of `shape` that belong to a thread; gives the offset of every operand.
 
         by: the first element, and the distance of two.
@@ -167,7 +170,7 @@ class Kernel:
         dims, rows = collapse(shape, strides)
         kind = "i32" if _narrow(dims, rows) else "i64"
         if len(dims) == 1:  # their number decides no more than where the loop ends
-            n: list[Int] = [self._argument(dims[0], "i64 ")]
+            n: list[IntText] = [self._argument(dims[0], "i64 ")]
         else:
             n = self.numbers(dims)
         steps = [self.numbers(r) for r in rows]
@@ -183,8 +186,12 @@ class Kernel:
             self.work = threads
 
     def decoded(
-        self, place: str, dims: Sequence[Int], rows: Sequence[Sequence[Int]], kind: str = "i64"
-    ) -> list[Int]:
+        self,
+        place: str,
+        dims: Sequence[IntText],
+        rows: Sequence[Sequence[IntText]],
+        kind: str = "i64",
+    ) -> list[IntText]:
         """The offsets of the element with number `place`, row-major."""
         rest, parts = place, []
         if kind == "i32" and len(dims) > 1:
@@ -197,7 +204,7 @@ class Kernel:
         return [self.let(add(*map(mul, index, row))) for row in rows]
 
     # ------------------------------------------------------------ elements
-    def load(self, pointer: str, dtype: DType, at: Int) -> str:
+    def load(self, pointer: str, dtype: DType, at: IntText) -> str:
         """Load an element as a value in a register."""
         return self.loaded(f"{pointer}[{at}]", dtype)
 
@@ -210,15 +217,15 @@ class Kernel:
             self.emit(f"const {memory_type(dtype)} {name} = {element};")
         return name
 
-    def store(self, pointer: str, at: Int, value: str) -> None:
+    def store(self, pointer: str, at: IntText, value: str) -> None:
         self.emit(f"{pointer}[{at}] = {value};")
 
-    def read(self, pointer: str, dtype: DType, at: Int) -> str:
+    def read(self, pointer: str, dtype: DType, at: IntText) -> str:
         """Like `load`, in the compute type."""
         x = self.load(pointer, dtype, at)
         return self.expressions().cast(x, dtype, dtype.compute)
 
-    def write(self, pointer: str, dtype: DType, at: Int, value: str) -> None:
+    def write(self, pointer: str, dtype: DType, at: IntText, value: str) -> None:
         """Like `store`, for a value in the compute type."""
         self.store(pointer, at, self.expressions().cast(value, dtype.compute, dtype))
 
@@ -226,12 +233,12 @@ class Kernel:
         zero = f"fail(g, {error})" if error else ""
         return self.expressions(zero).evaluate(roots, inputs)
 
-    def expressions(self, zero: str = "") -> Expressions:
-        return Expressions(self.emit, self.fresh, zero)
+    def expressions(self, zero: str = "") -> ExpressionEmitter:
+        return ExpressionEmitter(self.emit, self.fresh, zero)
 
 
-def _product(dims: Sequence[Int]) -> Int:
-    total: Int = 1
+def _product(dims: Sequence[IntText]) -> IntText:
+    total: IntText = 1
     for d in dims:
         total = mul(total, d)
     return total
@@ -259,8 +266,8 @@ def unrolled(kernel: Kernel, count: int) -> Iterator[str]:
         yield i
 
 
-Maker: TypeAlias = Callable[[Launch], Kernel]
-KERNELS: dict[type, Maker] = {}
+KernelMaker: TypeAlias = Callable[[Launch], Kernel]
+KERNELS: dict[type, KernelMaker] = {}
 
 
 def kernel_for(kind: type) -> Callable[[Callable[..., Kernel]], Callable[..., Kernel]]:

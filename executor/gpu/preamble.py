@@ -4,12 +4,12 @@ No header is included, so that NVRTC alone compiles a text. `DY2ST_PREAMBLE` lea
 part out where other definitions of the same names stand in front: those of the emulator of the
 tests.
 
-A program has one table in device memory: words of 64 bits, see `executor.gpu.table`.
+A program has one table in device memory: words of 64 bits, see `executor.gpu.device_table`.
 """
 
 from __future__ import annotations
 
-from executor.gpu.table import CODE, FAILURES, INDEX, INDEXED, NONE, ORDER
+from executor.gpu.device_table import CODE, FAILURES, INDEX, INDEXED, NONE, ORDER
 
 #: bytes of shared memory of every block: slices of two matrices, a number for each thread, or the
 #: sums of four gates of all warps

@@ -22,13 +22,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from executor.executable import Table, output_bounds
-from executor.gpu.blas import NO_PRODUCTS, Products
-from executor.gpu.codegen import Source
-from executor.gpu.driver import U32, Driver, DriverError, Event, Graph, Module, Pointer
+from executor.executable import CallTable, output_bounds
+from executor.gpu.blas import NO_PRODUCTS, LibraryProducts
+from executor.gpu.codegen import CudaSource
+from executor.gpu.device_table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
+from executor.gpu.driver import U32, CudaModule, Driver, DriverError, Event, Graph, Pointer
 from executor.gpu.preamble import SHARED
-from executor.gpu.schedule import Device, Schedule, Stage, every
-from executor.gpu.table import CALL, CODE, FAILURES, INDEX, INDEXED, NONE, shown
+from executor.gpu.schedule import DeviceLimits, Schedule, Stage, every
 from executor.launches import CODE_BITS, Failure, Lowered, results, views
 from executor.memory import memory_of
 from executor.plan.arena import aligned
@@ -64,7 +64,7 @@ def on_stream(handle: int) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Argument:
+class HostTransfer:
     """An input or output: its entry in the table, its bytes, and which way it is copied."""
 
     entry: int
@@ -80,13 +80,15 @@ class Argument:
         return fits and self.read and not self.written
 
 
-def arguments(lowered: Lowered) -> tuple[Argument, ...]:
-    table, program = Table.of(lowered.program), lowered.program
+def arguments(lowered: Lowered) -> tuple[HostTransfer, ...]:
+    table, program = CallTable.of(lowered.program), lowered.program
     written = {v.buffer for x in every(lowered.launches) for v in results(x)}
     touched = {b for x in every(lowered.launches) for v in views(x) for b in memory_of(v.buffer)}
     kept = {target for target, _ in program.writes}
     out = [
-        Argument(table.inputs + k, b.size, b in touched, b in written and i.value in kept, i.name)
+        HostTransfer(
+            table.inputs + k, b.size, b in touched, b in written and i.value in kept, i.name
+        )
         for k, (b, i) in enumerate(zip(lowered.inputs, program.inputs))
     ]
     bounds = output_bounds(program)
@@ -94,15 +96,15 @@ def arguments(lowered: Lowered) -> tuple[Argument, ...]:
         if isinstance(v, Slot):
             continue
         assert n is not None
-        out.append(Argument(table.outputs + k, n * v.type.dtype.size, False, True, "a result"))
+        out.append(HostTransfer(table.outputs + k, n * v.type.dtype.size, False, True, "a result"))
     return tuple(out)
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopiedArgument:
     """An argument at an `address` of the host, and its `place` on the device."""
 
-    argument: Argument
+    argument: HostTransfer
     address: int
     place: int
     size: int
@@ -121,11 +123,11 @@ class Staging:
         return self.block.address
 
 
-class Run:
+class CallSlot:
     """The resources of one call at a time: a table on both sides, with room for small inputs behind
     it, and the graph that uses them. `done`: its work has come to its end."""
 
-    def __init__(self, native: Native) -> None:
+    def __init__(self, native: DeviceProgram) -> None:
         driver, size = native.driver, native.uploaded
         self.staging = Staging(driver)
         self.host, self.device = driver.pinned(size), driver.allocate(size)
@@ -142,24 +144,24 @@ class Run:
             self.done.wait()
 
 
-class Native:
-    """Compiled code of a program (`executor.executable.Native`)."""
+class DeviceProgram:
+    """Compiled code of a program (`executor.executable.NativeProgram`)."""
 
     def __init__(
-        self, driver: Driver, device: Device, lowered: Lowered, schedule: Schedule, source: Source,
-        image: bytes, products: Products = NO_PRODUCTS,
+        self, driver: Driver, device: DeviceLimits, lowered: Lowered, schedule: Schedule,
+        source: CudaSource, image: bytes, products: LibraryProducts = NO_PRODUCTS,
     ) -> None:  # fmt: skip
         self.products = products
         self.driver, self.device, self.schedule, self.source = driver, device, schedule, source
         self.name, self.sizes = lowered.program.name, lowered.program.sizes
         self.arguments, self.failures = arguments(lowered), lowered.failures
-        self.module: Module = driver.load(image)
+        self.module: CudaModule = driver.load(image)
         with driver.current():
             self.functions = [self.module.function(s.name) for s in schedule.stages]
             for stage, function in zip(schedule.stages, self.functions):
                 self._require_room(stage, function)
         #: those in use are not among them; the one that has been used first is first
-        self.runs: list[Run] = []
+        self.runs: list[CallSlot] = []
         table = source.table
         small = [a.entry for a in self.arguments if a.small]
         self.rooms = {entry: 8 * table.words + SMALL * k for k, entry in enumerate(small)}
@@ -181,7 +183,7 @@ class Native:
             text = f"{stage.blocks} blocks wait for each other, {most} run together on this GPU"
             raise DriverError(f"{self.name}: {text}")
 
-    def captured(self, run: Run) -> list[Graph | None]:
+    def captured(self, run: CallSlot) -> list[Graph | None]:
         """Capture the work of a call on the device before, between and behind products of the
         library as graphs; None where there is no work."""
         pieces = list(self.products.pieces(len(self.functions)))
@@ -193,7 +195,7 @@ class Native:
             out.append(self.driver.capture(take) if some else None)
         return out
 
-    def enqueue(self, run: Run, piece: range, first: bool, last: bool) -> None:
+    def enqueue(self, run: CallSlot, piece: range, first: bool, last: bool) -> None:
         """Some of the stages, for a graph."""
         driver = self.driver
         if first:
@@ -224,15 +226,15 @@ class Native:
             self.runs.append(run)
             return code
 
-    def _ready(self) -> Run:
+    def _ready(self) -> CallSlot:
         """A run whose memory on the host nothing reads any more."""
         if self.runs and len(self.runs) >= MOST_RUNS:
             self.runs[0].done.wait()
         if self.runs and self.runs[0].done.has_happened:
             return self.runs.pop(0)
-        return Run(self)
+        return CallSlot(self)
 
-    def _call(self, run: Run, address: int, stream: Pointer, waits: bool) -> int:
+    def _call(self, run: CallSlot, address: int, stream: Pointer, waits: bool) -> int:
         """`waits`: for the results, whatever the call tells."""
         own = self.source.table
         given, call = run.host.address + 8 * CALL, own.call
@@ -264,7 +266,7 @@ class Native:
             self.driver.synchronize(stream)
         return 0
 
-    def launch(self, run: Run, stream: Pointer) -> None:
+    def launch(self, run: CallSlot, stream: Pointer) -> None:
         """Enqueue the work of a call on the device in a stream."""
         for k, graph in enumerate(run.graphs):
             if k:
@@ -273,7 +275,7 @@ class Native:
             if graph is not None:
                 graph.launch(stream)
 
-    def _show(self, run: Run, failure: Failure, address: int) -> None:
+    def _show(self, run: CallSlot, failure: Failure, address: int) -> None:
         """The values for the message of a failure go to the table of the call; tensors to the host,
         where they stay until the next failure."""
         at, run.shown = shown(self.source.table.call), []
@@ -285,7 +287,7 @@ class Native:
             (ctypes.c_int64 * count).from_address(address)[:] = words
             at, address = at + count, address + 8 * count
 
-    def _brought(self, run: Run, address: int, size: int, lie: Sequence[int]) -> int:
+    def _brought(self, run: CallSlot, address: int, size: int, lie: Sequence[int]) -> int:
         """Return the host address of a tensor's first element, after copying the tensor to the
         host."""
         reach = [(d - 1) * s for d, s in zip(lie, lie[len(lie) // 2 :])]
@@ -297,7 +299,7 @@ class Native:
         self.driver.synchronize()
         return ctypes.addressof(memory) - low
 
-    def _placed(self, run: Run) -> list[Copied]:
+    def _placed(self, run: CallSlot) -> list[CopiedArgument]:
         """The arguments that lie on the host; the table gets their places on the device."""
         words = run.words[CALL : CALL + self.source.table.call.asks]
         sizes = dict(zip(self.sizes, words))
@@ -314,7 +316,7 @@ class Native:
                 ctypes.memmove(run.host.address + room, address, size)
                 run.words[CALL + a.entry] = run.device.address + room
             else:
-                found.append(Copied(a, address, total, size))
+                found.append(CopiedArgument(a, address, total, size))
                 total += aligned(size, 256)
         base = run.staging.reserve(total) if found else 0
         out = [replace(c, place=base + c.place) for c in found]
@@ -327,7 +329,7 @@ class Native:
         return out
 
 
-def _copies(name: str, found: Sequence[Argument]) -> str:
+def _copies(name: str, found: Sequence[HostTransfer]) -> str:
     to, back = sum(a.read for a in found), sum(a.written for a in found)
     return (
         f"{name}: tensors on the host are copied in every call, {to} to the GPU and {back} back; "

@@ -58,7 +58,7 @@ def _float(value: float, dtype: DType) -> str:
     return f"__longlong_as_double({hex(int(np.float64(value).view(np.uint64)))}ll)"
 
 
-class Expressions:
+class ExpressionEmitter:
     """Constants in a block of C++.
 
     `emit` takes a line, `fresh` gives a new name. `zero`: what to do where an integer is divided

@@ -3,7 +3,7 @@
 A launch outside of loops and branches is a kernel of its own; a loop or branch there is one kernel
 that stays on the device: its blocks walk the launches inside together. A barrier stands only where
 a launch touches what another one has touched since the last barrier, so that the order shows. The
-schedule is data: `executor.gpu.validate` proves it, and `str` prints it.
+schedule is data: `executor.gpu.schedule_verifier` proves it, and `str` prints it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from executor.gpu.blas import Product
-from executor.gpu.hazards import ANY, OPEN, Access, Hazards, Step, Touches
+from executor.gpu.blas import LibraryProduct
+from executor.gpu.hazards import ANY, OPEN, Access, BackEdge, Hazards, LaunchAccesses
 from executor.gpu.kernel_builder import KERNELS, Kernel
 from executor.gpu.kernels.attention import Attention, attention_kernel
-from executor.gpu.kernels.few_rows import few_rows_kernel, has_few_rows
 from executor.gpu.kernels.fragments import fragments_of
-from executor.gpu.kernels.groups import is_constant
+from executor.gpu.kernels.launch_fusion import is_constant
 from executor.gpu.kernels.loops.cell import Cell, cell_kernel, distributed, matrix_kernel
 from executor.gpu.kernels.loops.fragment_cell import (
     fragment_cell,
@@ -34,10 +33,11 @@ from executor.gpu.kernels.loops.resident import (
     resident,
 )
 from executor.gpu.kernels.loops.scan import lanes_of, scan_kernel
-from executor.gpu.kernels.partial_sums import Partial
-from executor.gpu.kernels.rows import Rows, rows_kernel
-from executor.gpu.kernels.shared_keys import Shared, shared_kernel
-from executor.gpu.kernels.tiles import (
+from executor.gpu.kernels.row_reductions import Rows, rows_kernel
+from executor.gpu.kernels.skinny_gemm import few_rows_kernel, has_few_rows
+from executor.gpu.kernels.split_k import Partial
+from executor.gpu.kernels.split_keys import Shared, shared_kernel
+from executor.gpu.kernels.tiled_gemm import (
     Tiled,
     is_large,
     is_large_in_a_loop,
@@ -57,7 +57,7 @@ from executor.launches import (
     blocks,
 )
 from executor.memory import View
-from executor.plan.arena import Layout
+from executor.plan.arena import ArenaLayout
 from ir.types import Dim, Size
 
 #: launches that one thread does, or that all do alike
@@ -103,21 +103,21 @@ class Repeat:
     runs all iterations for an element of its own before those of the next one."""
 
     launch: Loop
-    head: tuple[Node, ...]
-    body: tuple[Node, ...]
+    head: tuple[ScheduleNode, ...]
+    body: tuple[ScheduleNode, ...]
     kernel: Kernel | None = None
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class Conditional:
     """A branch, or what runs only if a number says so; behind `head`, which reads the test."""
 
     launch: Branch | When
-    head: tuple[Node, ...]
-    sides: tuple[tuple[Node, ...], ...]
+    head: tuple[ScheduleNode, ...]
+    sides: tuple[tuple[ScheduleNode, ...], ...]
 
 
-Node: TypeAlias = Task | Barrier | Repeat | Choice
+ScheduleNode: TypeAlias = Task | Barrier | Repeat | Conditional
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class Stage:
     name: str
     blocks: int
     cooperative: bool
-    body: tuple[Node, ...]
+    body: tuple[ScheduleNode, ...]
 
     def __str__(self) -> str:
         kind = "stays on the device, " if self.cooperative else ""
@@ -138,7 +138,7 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}{'' if n == 1 else 's'}"
 
 
-def lines(nodes: Sequence[Node], depth: int = 1) -> Iterator[str]:
+def lines(nodes: Sequence[ScheduleNode], depth: int = 1) -> Iterator[str]:
     pad = "  " * depth
     for n in nodes:
         if isinstance(n, Repeat):
@@ -146,7 +146,7 @@ def lines(nodes: Sequence[Node], depth: int = 1) -> Iterator[str]:
             how = "" if n.kernel is None else ", each element by itself"
             yield f"{pad}loop {n.launch.index} < {n.launch.trip}{how}"
             yield from lines(n.body, depth + 1)
-        elif isinstance(n, Choice):
+        elif isinstance(n, Conditional):
             yield from lines(n.head, depth)
             for word, side in zip(("then", "else"), n.sides):
                 yield pad + word
@@ -161,7 +161,7 @@ class Schedule:
 
     stages: tuple[Stage, ...]
     hazards: Hazards
-    products: tuple[tuple[int, Product], ...] = ()
+    products: tuple[tuple[int, LibraryProduct], ...] = ()
 
     def __str__(self) -> str:
         texts = [(n, 1, str(s)) for n, s in enumerate(self.stages)]
@@ -170,7 +170,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Device:
+class DeviceLimits:
     """The limits of a GPU that a schedule depends on: `resident` blocks of `threads` can run
     together. Products of float32 may be taken with this `precision` (`kernels.fragments`), large
     ones by a library."""
@@ -183,13 +183,13 @@ class Device:
 
 def schedule(
     launches: Sequence[Launch],
-    layout: Layout,
-    device: Device,
-    products: Mapping[int, Product] = MappingProxyType({}),
+    layout: ArenaLayout,
+    device: DeviceLimits,
+    products: Mapping[int, LibraryProduct] = MappingProxyType({}),
 ) -> Schedule:
     """`products`: launches that a library takes, by `id`."""
     made = {id(x): _kernel(x, device) for x in every(launches)}
-    touches = Touches(layout)
+    touches = LaunchAccesses(layout)
     loops = [x for x in every(launches) if isinstance(x, Loop)]
     names = {n for x in loops for n in (x.parity, x.after)}
     names |= {x.lanes.loop.after for x in every(launches) if isinstance(x, LinearScan)}
@@ -203,7 +203,7 @@ def schedule(
     for loop in loops:
         planner.keep_matrices(loop, device)
     stages: list[Stage] = []
-    taken: list[tuple[int, Product]] = []
+    taken: list[tuple[int, LibraryProduct]] = []
     for group in groups(launches):
         if id(group[0]) in products:
             taken.append((len(stages), products[id(group[0])]))
@@ -219,14 +219,14 @@ def every(launches: Sequence[Launch]) -> Iterator[Launch]:
             yield from every(inside)
 
 
-def parts(nodes: Sequence[Node]) -> Iterator[Node]:
+def parts(nodes: Sequence[ScheduleNode]) -> Iterator[ScheduleNode]:
     """The nodes, and those inside of them."""
     for n in nodes:
         yield n
-        inside: tuple[Sequence[Node], ...] = ()
+        inside: tuple[Sequence[ScheduleNode], ...] = ()
         if isinstance(n, Repeat):
             inside = (n.head, n.body)
-        elif isinstance(n, Choice):
+        elif isinstance(n, Conditional):
             inside = (n.head, *n.sides)
         for part in inside:
             yield from parts(part)
@@ -256,7 +256,7 @@ OF_BLOCKS: dict[type, Callable[[Any, int], Kernel]] = {
 }
 
 
-def _kernel(x: Launch, device: Device) -> Kernel | None:
+def _kernel(x: Launch, device: DeviceLimits) -> Kernel | None:
     if type(x) in OF_BLOCKS:
         return OF_BLOCKS[type(x)](x, device.threads)
     if isinstance(x, Gemm) and has_few_rows(x):
@@ -264,7 +264,7 @@ def _kernel(x: Launch, device: Device) -> Kernel | None:
     return KERNELS[type(x)](x) if type(x) in KERNELS else None
 
 
-def _by_tiles(x: Launch, device: Device, outside: bool) -> Kernel | None:
+def _by_tiles(x: Launch, device: DeviceLimits, outside: bool) -> Kernel | None:
     large = is_large if outside else is_large_in_a_loop
     whole = x.whole if isinstance(x, Partial) else x
     if not isinstance(whole, Tiled) or whole is x and not large(whole, device.threads):
@@ -277,13 +277,13 @@ def _waits(n: Repeat) -> int:
     return sum(isinstance(q, Barrier) for q in parts((n,)))
 
 
-def _scan(x: Loop, nodes: Sequence[Node]) -> Kernel | None:
+def _scan(x: Loop, nodes: Sequence[ScheduleNode]) -> Kernel | None:
     """The kernel of a loop whose lanes never meet."""
     lanes = lanes_of(x) if all(isinstance(n, Task) for n in nodes) else None
     return None if lanes is None else scan_kernel(lanes)
 
 
-def _blocks(kernels: Sequence[Kernel | None], device: Device, most: int) -> int:
+def _blocks(kernels: Sequence[Kernel | None], device: DeviceLimits, most: int) -> int:
     """Blocks for the most work of any of the kernels."""
     work: Dim = 1
     for k in kernels:
@@ -301,16 +301,16 @@ FAILED = "failed"
 
 @dataclass
 class _Planner:
-    touches: Touches
+    touches: LaunchAccesses
     hazards: Hazards
     kernels: dict[int, Kernel | None]
     loads: dict[int, list[Task]] = field(default_factory=dict)
     blocks: int = 1
     #: by launch: a loop is planned several times
     tasks: dict[int, Task] = field(default_factory=dict)
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, BackEdge] = field(default_factory=dict)
 
-    def keep_matrices(self, x: Loop, device: Device) -> None:
+    def keep_matrices(self, x: Loop, device: DeviceLimits) -> None:
         """Choose the products of a loop whose matrix stays in registers."""
         names, room = bound_in(x), MOST_OF_LOOP
         writes = [a for q in every(x.body) for a in self.touches.of(q) if a.write]
@@ -328,7 +328,9 @@ class _Planner:
                 room -= registers
                 self.loads.setdefault(id(x), []).append(Task(q, load, matrix))
 
-    def kept(self, q: Gemm | Cell, device: Device, room: int) -> tuple[Kernel, Kernel, int] | None:
+    def kept(
+        self, q: Gemm | Cell, device: DeviceLimits, room: int
+    ) -> tuple[Kernel, Kernel, int] | None:
         """Kernels that load the matrix and that multiply by it, with `room` registers."""
         if isinstance(q, Cell):
             tiles = fragments_of(q.gemm, device.precision, device.threads)
@@ -344,7 +346,7 @@ class _Planner:
             return None
         return load_kernel(found), product_kernel(found), found.registers
 
-    def stage(self, number: int, group: Sequence[Launch], device: Device) -> Stage:
+    def stage(self, number: int, group: Sequence[Launch], device: DeviceLimits) -> Stage:
         """Make a stage; it is cooperative if its blocks wait for each other."""
         kernels = [self.kernels[id(x)] for x in every(group)]
         self.blocks = _blocks(kernels, device, device.resident)
@@ -355,15 +357,15 @@ class _Planner:
 
     def block(
         self, launches: Sequence[Launch], pending: Pending
-    ) -> tuple[tuple[Node, ...], Pending]:
+    ) -> tuple[tuple[ScheduleNode, ...], Pending]:
         """The launches with barriers; what is pending behind them."""
-        out: list[Node] = []
+        out: list[ScheduleNode] = []
         for x in launches:
             nodes, pending = self.node(x, pending)
             out += nodes
         return tuple(out), pending
 
-    def node(self, x: Launch, pending: Pending) -> tuple[Sequence[Node], Pending]:
+    def node(self, x: Launch, pending: Pending) -> tuple[Sequence[ScheduleNode], Pending]:
         if isinstance(x, Loop):
             return self.loop(x, pending)
         if isinstance(x, (When, Branch)):
@@ -373,12 +375,12 @@ class _Planner:
             after = frozenset().union(*(p for _, p in sides))
             if isinstance(x, When):
                 after |= pending
-            return [Choice(x, head, tuple(n for n, _ in sides))], after
+            return [Conditional(x, head, tuple(n for n, _ in sides))], after
         return self.put(self.task(x), pending)
 
-    def loop(self, x: Loop, pending: Pending) -> tuple[Sequence[Node], Pending]:
+    def loop(self, x: Loop, pending: Pending) -> tuple[Sequence[ScheduleNode], Pending]:
         """One barrier before the loop is better than one in it for what was pending before."""
-        first: list[Node] = []
+        first: list[ScheduleNode] = []
         for task in self.loads.get(id(x), ()):
             nodes, pending = self.put(task, pending)
             first += nodes
@@ -422,7 +424,7 @@ class _Planner:
         commits = any(a.write and a.space[0] == "input" for a in accesses)
         return Task(x, kernel, accesses, fails, commits)
 
-    def put(self, task: Task, pending: Pending) -> tuple[tuple[Node, ...], Pending]:
+    def put(self, task: Task, pending: Pending) -> tuple[tuple[ScheduleNode, ...], Pending]:
         """The task, behind a barrier if it needs one; a task that does nothing is left out."""
         if not task.accesses and isinstance(task.launch, (Loop, When, Branch)):
             return (), pending
@@ -457,9 +459,9 @@ def bound(x: Launch) -> Iterator[str]:
         yield x.lanes.loop.after
 
 
-def step_of(x: Loop) -> Step:
+def step_of(x: Loop) -> BackEdge:
     lost = frozenset(n for q in every(x.body) for n in bound(q))
-    return Step(x.index, x.parity, lost)
+    return BackEdge(x.index, x.parity, lost)
 
 
 def bound_in(x: Loop) -> frozenset[str]:
@@ -472,12 +474,12 @@ def is_stale(hazards: Hazards, matrix: Sequence[Access], writes: Sequence[Access
     return any(hazards.between(a, w) for a in matrix for w in writes)
 
 
-def earlier(pending: Pending, step: Step) -> Pending:
+def earlier(pending: Pending, step: BackEdge) -> Pending:
     """Return pending accesses as the next iteration sees them."""
     return frozenset(a.earlier(step) if isinstance(a, Access) else a for a in pending)
 
 
-def outside(pending: Pending, step: Step) -> Pending:
+def outside(pending: Pending, step: BackEdge) -> Pending:
     """Return pending accesses as they are seen behind the loop."""
     names = {step.index, step.parity, *step.lost}
     return frozenset(a.outside(names) if isinstance(a, Access) else a for a in pending)

@@ -22,7 +22,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Slot:
+class ArenaSlot:
     """Memory of one size for buffers that never live at the same time."""
 
     size: Dim
@@ -30,13 +30,13 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ArenaLayout:
     """`fixed` bytes come first, with `offsets` in them; then the slots. All lie at multiples of
     `alignment`."""
 
     fixed: int
     offsets: dict[Buffer, int]
-    slots: tuple[Slot, ...]
+    slots: tuple[ArenaSlot, ...]
     lives: dict[Buffer, Interval]
     alignment: int = HOST.alignment
 
@@ -52,14 +52,14 @@ def aligned(n: int, alignment: int) -> int:
 
 
 @dataclass
-class _Block:
+class _BlockLifetimes:
     """Numbers of the first and the last launch; buffers touched directly, and by the blocks
     inside."""
 
     start: int
     end: int = 0
     touched: dict[Buffer, Interval] = field(default_factory=dict)
-    inside: list[_Block] = field(default_factory=list)
+    inside: list[_BlockLifetimes] = field(default_factory=list)
 
 
 def lifetimes(launches: Sequence[Launch]) -> dict[Buffer, Interval]:
@@ -70,8 +70,8 @@ def lifetimes(launches: Sequence[Launch]) -> dict[Buffer, Interval]:
     return out
 
 
-def _walk(launches: Sequence[Launch], at: int) -> tuple[_Block, int]:
-    block = _Block(at)
+def _walk(launches: Sequence[Launch], at: int) -> tuple[_BlockLifetimes, int]:
+    block = _BlockLifetimes(at)
     for launch in launches:
         for b in (b for v in views(launch) for b in memory_of(v.buffer)):
             if b.kind == "arena":
@@ -85,7 +85,7 @@ def _walk(launches: Sequence[Launch], at: int) -> tuple[_Block, int]:
     return block, at
 
 
-def _resolve(block: _Block, out: dict[Buffer, Interval]) -> list[Buffer]:
+def _resolve(block: _BlockLifetimes, out: dict[Buffer, Interval]) -> list[Buffer]:
     """The buffers touched in `block`; their lives go to `out`, as seen from the innermost block
     that holds all their launches (an outer block overrides what an inner one found). In an order
     that every process has: code of an earlier one is found by its text."""
@@ -105,17 +105,17 @@ def overlap(a: Interval, b: Interval) -> bool:
     return a[0] <= b[1] and b[0] <= a[1]
 
 
-def layout(launches: Sequence[Launch], alignment: int = HOST.alignment) -> Layout:
+def layout(launches: Sequence[Launch], alignment: int = HOST.alignment) -> ArenaLayout:
     lives = lifetimes(launches)
     fixed = [b for b in lives if isinstance(b.size, int)]
-    taken = _Taken(1 + max((end for _, end in lives.values()), default=0))
+    taken = _OccupiedAreas(1 + max((end for _, end in lives.values()), default=0))
     offsets: dict[Buffer, int] = {}
     top = 0
     for b in sorted(fixed, key=lambda q: (-_size(q, alignment), lives[q])):
         offsets[b] = taken.place(_size(b, alignment), lives[b])
         top = max(top, offsets[b] + _size(b, alignment))
     rest = sorted((b for b in lives if b not in offsets), key=lambda q: lives[q])
-    return Layout(top, offsets, _shared(rest, lives), lives, alignment)
+    return ArenaLayout(top, offsets, _shared(rest, lives), lives, alignment)
 
 
 def _size(b: Buffer, alignment: int) -> int:
@@ -123,7 +123,7 @@ def _size(b: Buffer, alignment: int) -> int:
     return aligned(max(b.size, 1), alignment)
 
 
-class _Taken:
+class _OccupiedAreas:
     """The taken areas of the arena over time: a segment tree over the numbers of the launches.
 
     A lifetime is the union of few nodes of the tree. For node i, `whole[i]` are the areas of
@@ -184,12 +184,12 @@ def _take(bounds: list[int], low: int, high: int) -> None:
     bounds[first:last] = ends
 
 
-def _shared(buffers: Sequence[Buffer], lives: Mapping[Buffer, Interval]) -> tuple[Slot, ...]:
+def _shared(buffers: Sequence[Buffer], lives: Mapping[Buffer, Interval]) -> tuple[ArenaSlot, ...]:
     """Slots for buffers in the order of their lives: each gets the first of its size that is free.
 
     `busy` are slots with the ends of their last lives, `free` those that may be used again.
     """
-    slots: list[Slot] = []
+    slots: list[ArenaSlot] = []
     busy: dict[Dim, list[tuple[int, int]]] = {}
     free: dict[Dim, list[int]] = {}
     for b in buffers:
@@ -199,7 +199,7 @@ def _shared(buffers: Sequence[Buffer], lives: Mapping[Buffer, Interval]) -> tupl
             heappush(ready, heappop(waiting)[1])
         if not ready:
             heappush(ready, len(slots))
-            slots.append(Slot(b.size, []))
+            slots.append(ArenaSlot(b.size, []))
         at = heappop(ready)
         slots[at].buffers.append(b)
         heappush(waiting, (end, at))

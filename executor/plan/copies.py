@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from executor.plan.reuse import Block, Inside, body, branches, chain_end, first_made
+from executor.plan.reuse import BlockReuse, Inside, body, branches, chain_end, first_made
 from ir import Cond, Loc, Scan, Value
 
 OUTPUT = "an output"
 
 
 @dataclass(frozen=True)
-class Want:
+class CopyPurpose:
     """The purpose of a place that must hold a value. `idle`: its old contents are not read."""
 
     text: str
@@ -28,7 +28,7 @@ def line(loc: Loc) -> str:
     return f"at {loc}" if loc.line > 0 else "later on"
 
 
-def kept_apart(b: Block, v: Value, wanted: Value, inside: Inside) -> str:
+def kept_apart(b: BlockReuse, v: Value, wanted: Value, inside: Inside) -> str:
     """Return the reason why the storage of `v` does not hold `wanted`, as `b` requested."""
     if wanted not in b.made:
         return "it gets the value of another tensor as it is"
@@ -65,7 +65,7 @@ def kept_apart_in(scan: Scan, carried: Value, inside: Inside) -> str:
     return kept_apart(body(scan, inside), carried, port.next, inside)
 
 
-def read_later(b: Block, v: Value) -> str:
+def read_later(b: BlockReuse, v: Value) -> str:
     """Return the reason why `v` keeps its storage although a successor could use it."""
     used = b.last.get(b.of(v), -1)
     if used >= len(b.nodes):

@@ -16,8 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from executor.memory import View
-from executor.plan.copies import Want
-from executor.plan.reuse import Block, elementwise, first_made
+from executor.plan.copies import CopyPurpose
+from executor.plan.reuse import BlockReuse, elementwise, first_made
 from ir import Fused, Op, Scan, Value
 from ir.opdef import view_rule
 from ir.ops.views import place_of
@@ -25,7 +25,7 @@ from ir.program import Last, Node, Stack
 
 
 @dataclass(frozen=True)
-class Store:
+class StoreDestination:
     """The result of `maker` is computed in the part of the storage of `owner` that `op` stores."""
 
     op: Op
@@ -42,9 +42,9 @@ class Destinations:
     are made in a part of another one.
     """
 
-    views: list[tuple[Value, View, Want]] = field(default_factory=list)
+    views: list[tuple[Value, View, CopyPurpose]] = field(default_factory=list)
     joins: dict[Op, list[Value]] = field(default_factory=dict)
-    stores: dict[Value, Store] = field(default_factory=dict)
+    stores: dict[Value, StoreDestination] = field(default_factory=dict)
 
 
 @dataclass
@@ -55,9 +55,9 @@ class _Search:
     that change a part, with the value whose storage the part is taken out of, and `taken` the
     values that have a destination in another one."""
 
-    block: Block
+    block: BlockReuse
     places: ChainMap[Value, list[View]]
-    wants: ChainMap[View, Want]
+    wants: ChainMap[View, CopyPurpose]
     direct: Collection[str]
     sizes: Collection[str]
     found: Destinations = field(default_factory=Destinations)
@@ -82,9 +82,9 @@ class _Search:
 
 
 def destinations(
-    block: Block,
+    block: BlockReuse,
     places: dict[Value, list[View]],
-    wants: dict[View, Want],
+    wants: dict[View, CopyPurpose],
     direct: Collection[str],
     sizes: Collection[str],
 ) -> Destinations:
@@ -129,7 +129,7 @@ def _seen_through(p: _Search, op: Op, at: int) -> None:
         p.found.views.append((u, place, p.wants[place]))
 
 
-def _stays(b: Block, v: Value, at: int) -> bool:
+def _stays(b: BlockReuse, v: Value, at: int) -> bool:
     """True if nothing overwrites the elements of the view `v`, made at position `at`."""
     return v not in b.early or b.last.get(b.of(v), at) in (at, len(b.nodes))
 
@@ -177,7 +177,7 @@ def _store(p: _Search, op: Op, at: int) -> None:
     quiet = bisect_left(p.loud, start) == bisect_left(p.loud, at)
     if not ready or not (changed or quiet):
         return
-    p.found.stores[y] = Store(op, maker, owner)
+    p.found.stores[y] = StoreDestination(op, maker, owner)
     p.taken.add(y)
     if changed and all(b.of(v) is not owner for v in maker.operands[1:]):
         p.inner[maker] = owner
@@ -189,7 +189,7 @@ def _owner(p: _Search, op: Op) -> Value | None:
     return owner if p.block.updates.get(owner) is op.result else p.inner.get(op)
 
 
-def _changed_part(b: Block, op: Op, maker: Node) -> bool:
+def _changed_part(b: BlockReuse, op: Op, maker: Node) -> bool:
     """True if `op` stores the part of its operand that `maker` has read from it and changed: then
     its index has been checked already."""
     if not isinstance(maker, Op) or not maker.row.updates:

@@ -6,7 +6,7 @@ analysis here is of one block. Position `len(block)` is its end, where ports and
 A value may be updated in place when the op that makes its successor is its last use: `set_*` ops,
 nested loops that carry it, branches that both leave the successor there, or one of them while the
 other leaves the value as it is (which may cost a copy). A `set_*` op may see the value through
-`reshape` and `transpose`: its result has the same orientation (`executor.plan.orientation`).
+`reshape` and `transpose`: its result has the same orientation (`executor.plan.view_paths`).
 Storage that must hold a given value at the end of the block (the next state of a carry, what is
 written back to an input) also takes it from an elementwise op that is the last use, or from any op
 behind the last use.
@@ -19,13 +19,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from executor.plan.orientation import Path, extended, joined_paths
+from executor.plan.view_paths import ViewPath, extended, joined_paths
 from ir import Cond, Fused, Op, Scan, Value
 from ir.program import Carry, Const, Join, Last, Node, Stack
 
 
 @dataclass
-class Block:
+class BlockReuse:
     """`root` maps a value to the value whose storage it shares; `last` is by root, and so are
     `users`, the positions at which a storage is used.
 
@@ -49,7 +49,7 @@ class Block:
     before: dict[Value, Value] = field(default_factory=dict)
     linked: dict[Value, int] = field(default_factory=dict)
     early: frozenset[Value] = frozenset()
-    seen: dict[Value, Path] = field(default_factory=dict)
+    seen: dict[Value, ViewPath] = field(default_factory=dict)
     arrays: dict[Value, tuple[Value, ...]] = field(default_factory=dict)
     elements: set[Value] = field(default_factory=set)
 
@@ -72,7 +72,7 @@ class Block:
 
 
 #: loops and branches -> the analyses of the blocks inside, so that each is made once
-Inside: TypeAlias = dict[Node, tuple[Block, ...]]
+Inside: TypeAlias = dict[Node, tuple[BlockReuse, ...]]
 
 
 def analyse(
@@ -81,10 +81,10 @@ def analyse(
     needed: Iterable[Value],
     inside: Inside,
     early: frozenset[Value] = frozenset(),
-) -> Block:
+) -> BlockReuse:
     """`following` maps a value that the block is given and may update to the value that its storage
     must hold at the end; `needed` are used at the end of the block."""
-    b = Block(nodes, early=early)
+    b = BlockReuse(nodes, early=early)
     for at, node in enumerate(nodes):
         _enter(b, node, at)
     b.last.update(dict.fromkeys(b.read(needed), len(nodes)))
@@ -102,7 +102,7 @@ def analyse(
     return b
 
 
-def _enter(b: Block, node: Node, at: int) -> None:
+def _enter(b: BlockReuse, node: Node, at: int) -> None:
     """A sum may be computed in the memory of its product (`added`), the operand of a view
     of all its elements in that of the view (`executor.plan.destinations`)."""
     for v in b.read(node.operands):
@@ -127,15 +127,15 @@ def _enter(b: Block, node: Node, at: int) -> None:
             b.seen[node.result] = path
 
 
-def turned(b: Block, after: Value) -> Path:
+def turned(b: BlockReuse, after: Value) -> ViewPath:
     """The layout of a value in the storage that it has taken over, seen from its predecessor."""
     node = b.nodes[b.defined[after]]
     return b.seen.get(node.operands[0], ()) if _sets(node) else ()
 
 
-def arrives(b: Block, v: Value, wanted: Value) -> bool:
+def arrives(b: BlockReuse, v: Value, wanted: Value) -> bool:
     """True if the storage of `v` holds `wanted`, in the layout of `v`, after its last update."""
-    path: Path = ()
+    path: ViewPath = ()
     while b.of(wanted) is not v:
         if v not in b.updates:
             return False
@@ -145,18 +145,18 @@ def arrives(b: Block, v: Value, wanted: Value) -> bool:
     return last is not None and joined_paths(path, last) == ()
 
 
-def _product(b: Block, v: Value) -> bool:
+def _product(b: BlockReuse, v: Value) -> bool:
     return b.nodes[b.defined[v]].name == "matmul"
 
 
-def chain_end(b: Block, v: Value, wanted: Value) -> Value:
+def chain_end(b: BlockReuse, v: Value, wanted: Value) -> Value:
     """The last value in the storage of `v`, following updates in place."""
     while v is not wanted and v in b.updates:
         v = b.updates[v]
     return v
 
 
-def _link(b: Block, v: Value, wanted: Value) -> tuple[Value, Value] | None:
+def _link(b: BlockReuse, v: Value, wanted: Value) -> tuple[Value, Value] | None:
     """The update after which the storage of `v` holds `wanted` at the end of the block: by the last
     use, or by an op after it; None if there is none."""
     end = chain_end(b, v, wanted)
@@ -168,19 +168,19 @@ def _link(b: Block, v: Value, wanted: Value) -> tuple[Value, Value] | None:
     return (end, _head(b, wanted)) if used < first_made(b, wanted) else None
 
 
-def _head(b: Block, v: Value) -> Value:
+def _head(b: BlockReuse, v: Value) -> Value:
     """The first value in the storage of `v`."""
     while v in b.before:
         v = b.before[v]
     return v
 
 
-def first_made(b: Block, v: Value) -> int:
+def first_made(b: BlockReuse, v: Value) -> int:
     """The first position that writes the storage of `v`; -1 where the block is given it."""
     return b.made.get(_head(b, v), -1)
 
 
-def added(b: Block, at: int) -> tuple[Op, Value] | None:
+def added(b: BlockReuse, at: int) -> tuple[Op, Value] | None:
     """The `add` that is the only use of the product at position `at`, and its other operand.
 
     That operand is not used between the two, so the sum can be formed where the product is.
@@ -199,7 +199,7 @@ def added(b: Block, at: int) -> tuple[Op, Value] | None:
     return node, other
 
 
-def carried(following: Mapping[Value, Value], b: Block) -> dict[Value, bool]:
+def carried(following: Mapping[Value, Value], b: BlockReuse) -> dict[Value, bool]:
     """For each carry, whether its storage is updated in place through the whole block."""
     return {v: after is not v and arrives(b, v, after) for v, after in following.items()}
 
@@ -208,7 +208,7 @@ def next_values(carries: Iterable[Carry]) -> dict[Value, Value]:
     return {p.inner: p.next for p in carries}
 
 
-def body(scan: Scan, inside: Inside) -> Block:
+def body(scan: Scan, inside: Inside) -> BlockReuse:
     if scan not in inside:
         early = _stacked_views(scan)
         needed = [v for v in scan.needed if v not in early]
@@ -225,7 +225,7 @@ def _stacked_views(scan: Scan) -> frozenset[Value]:
     return frozenset(made & stacks - rest)
 
 
-def branches(cond: Cond, inside: Inside) -> tuple[Block, ...]:
+def branches(cond: Cond, inside: Inside) -> tuple[BlockReuse, ...]:
     """The analysis of both blocks; the values that they are given have no successor yet."""
     if cond not in inside:
         given = dict.fromkeys(p.inner for p in cond.ins)
@@ -233,7 +233,7 @@ def branches(cond: Cond, inside: Inside) -> tuple[Block, ...]:
     return inside[cond]
 
 
-def _successor(b: Block, v: Value, inside: Inside, joined: set[Value]) -> Value | None:
+def _successor(b: BlockReuse, v: Value, inside: Inside, joined: set[Value]) -> Value | None:
     """The value that the last use of `v` leaves in its storage; None if it leaves none. `joined`:
     results of branches that have a predecessor already."""
     at = b.last.get(v, -1)
@@ -255,7 +255,7 @@ def _sets(node: Node) -> bool:
     return isinstance(node, Op) and bool(node.row.updates)
 
 
-def _may_overwrite(b: Block, v: Value, following: Value) -> bool:
+def _may_overwrite(b: BlockReuse, v: Value, following: Value) -> bool:
     """True if the last use of `v` is an elementwise op that may write `following` over it."""
     node = b.nodes[b.last[v]]
     sharing = (q for q in node.operands if b.of(q) is v)
@@ -300,12 +300,12 @@ def _through_branches(
     return None
 
 
-def handed_on(b: Block, v: Value, leaving: Value) -> bool:
+def handed_on(b: BlockReuse, v: Value, leaving: Value) -> bool:
     """True if a branch can leave `leaving` in the storage of `v` without a copy at its end."""
     return v is leaving or arrives(b, v, leaving) or _link(b, v, leaving) is not None
 
 
-def not_at_end(b: Block, v: Value) -> bool:
+def not_at_end(b: BlockReuse, v: Value) -> bool:
     """True if the storage of `v` may be overwritten at the end of the block."""
     while b.last.get(v, -1) < len(b.nodes):
         if v not in b.updates:
@@ -314,7 +314,7 @@ def not_at_end(b: Block, v: Value) -> bool:
     return False
 
 
-def taken_over(cond: Cond, b: Block) -> dict[Join, Const]:
+def taken_over(cond: Cond, b: BlockReuse) -> dict[Join, Const]:
     """The results of `cond` that take over the storage of an operand in the block `b` around it."""
     ports = {b.updates.get(p.outer): p for p in cond.ins}
     return {j: ports[j.outer] for j in cond.outs if j.outer in ports}

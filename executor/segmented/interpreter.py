@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from executor.executable import Found, Make, call_with_arrays
+from executor.executable import CallResults, Make, call_with_arrays
 from executor.host_calls import place
 from executor.launches import Copy
-from executor.plan.loop_counts import counts
+from executor.plan.trip_counts import counts
 from executor.segmented.partition import (
-    Choice,
-    Chunks,
+    ChunkedLoop,
     Compile,
-    Cutter,
-    Env,
-    Loop,
+    InterpretedBranch,
+    InterpretedLoop,
     NativeRun,
-    Step,
+    Partitioner,
+    SegmentedStep,
+    Values,
     growing,
     require_iteration,
 )
@@ -45,7 +45,7 @@ class Interpreted:
         self.inputs: tuple[Input, ...] = program.inputs
         self.outputs: tuple[Type, ...] = tuple(v.type for v in program.outputs)
         self.counts: tuple[str, ...] = counts(program.ops)
-        cutter = Cutter(compile_, growing(program.ops), program.capacities)
+        cutter = Partitioner(compile_, growing(program.ops), program.capacities)
         self._steps = cutter.cut(program.ops, set(program.needed), self.sizes)
         self.copies: tuple[Copy, ...] = tuple(_copies(program))
         self.donated: frozenset[int] = frozenset()
@@ -64,7 +64,7 @@ class Interpreted:
 
     def run(
         self, sizes: Sequence[int], inputs: Sequence[int], outputs: Sequence[int | None]
-    ) -> Found | None:
+    ) -> CallResults | None:
         """Like `Executable.run`, with the interpreter lock held between native segments."""
         named = dict(zip(self.sizes, map(int, sizes)))
         env = {i.value: place(a, i.value.type, named).array for i, a in zip(self.inputs, inputs)}
@@ -80,31 +80,31 @@ class Interpreted:
         values = [np.array(env[v]) for _, v in self.program.writes]
         for (target, _), value in zip(self.program.writes, values):
             env[target][...] = value
-        return Found({n: named[n] for n in self.counts}, arrays) if self.counts else None
+        return CallResults({n: named[n] for n in self.counts}, arrays) if self.counts else None
 
-    def _block(self, steps: Sequence[Step], env: Env, sizes: dict[str, int]) -> None:
+    def _block(self, steps: Sequence[SegmentedStep], env: Values, sizes: dict[str, int]) -> None:
         """Run the steps of a block; their results are added to `env` and `sizes`."""
         for step in steps:
-            if isinstance(step, (NativeRun, Chunks)):
+            if isinstance(step, (NativeRun, ChunkedLoop)):
                 step.run(env, sizes)
-            elif isinstance(step, Loop):
+            elif isinstance(step, InterpretedLoop):
                 self._loop(step, env, sizes)
             else:
                 self._choice(step, env, sizes)
 
-    def _choice(self, choice: Choice, env: Env, sizes: dict[str, int]) -> None:
+    def _choice(self, choice: InterpretedBranch, env: Values, sizes: dict[str, int]) -> None:
         c = choice.cond
         taken = bool(env[c.test])
         inner = {p.inner: env[p.outer] for p in c.ins}
         self._block(choice.then if taken else choice.orelse, inner, dict(sizes))
         env.update((j.outer, inner[j.then if taken else j.orelse]) for j in c.outs)
 
-    def _loop(self, loop: Loop, env: Env, sizes: dict[str, int]) -> None:
+    def _loop(self, loop: InterpretedLoop, env: Values, sizes: dict[str, int]) -> None:
         s, ran = loop.scan, 0
         trip = evaluate_dim(s.trip, sizes)
         state = {p: env[p.init] for p in s.carries}
         rows: dict[Stack, list[np.ndarray]] = {p: [] for p in s.ports if isinstance(p, Stack)}
-        inner: Env = {}
+        inner: Values = {}
         go = s.go is None or bool(env[s.go.init])
         while ran < trip and go:
             inner = {s.index: np.asarray(ran, np.int64)}
@@ -136,8 +136,8 @@ def _copies(program: Program) -> Iterator[Copy]:
         yield Copy(name, UNKNOWN, size, reason, target)
 
 
-def _enter(s: Scan, env: Env, t: int, sizes: Mapping[str, int]) -> Env:
-    out: Env = {}
+def _enter(s: Scan, env: Values, t: int, sizes: Mapping[str, int]) -> Values:
+    out: Values = {}
     for p in s.ports:
         if isinstance(p, Const):
             out[p.inner] = env[p.outer]

@@ -17,13 +17,13 @@ import numpy as np
 
 from executor.allocation import HOST
 from executor.executable import Executable, results_of
-from executor.plan.loop_counts import all_ranges, counts
+from executor.plan.trip_counts import all_ranges, counts
 from ir import Builder, Cond, Input, Op, Program, Scan, Size, Type, Value
-from ir.program import Carry, Const, Go, Last, Node, Port, Seq, Stack
+from ir.program import Carry, Const, Last, LoopCondition, Node, Port, Seq, Stack
 from ir.types import BOOL, I64, evaluate_dim
 from ir.uses import blocks, walk
 
-Env: TypeAlias = dict[Value, np.ndarray]
+Values: TypeAlias = dict[Value, np.ndarray]
 Compile: TypeAlias = Callable[[Program], Executable]
 #: iterations of the first chunk; every chunk is twice as long as the one before
 FIRST = 16
@@ -39,7 +39,7 @@ class NativeRun:
     ins: tuple[Value, ...]
     outs: tuple[Value, ...]
 
-    def run(self, env: Env, sizes: dict[str, int]) -> None:
+    def run(self, env: Values, sizes: dict[str, int]) -> None:
         """Also adds the sizes that the ops find."""
         results, found = _run(self.native, [env[v] for v in self.ins], sizes)
         env.update(zip(self.outs, results))
@@ -47,24 +47,24 @@ class NativeRun:
 
 
 @dataclass(frozen=True, eq=False)
-class Loop:
+class InterpretedLoop:
     """A loop that Python runs."""
 
     scan: Scan
-    steps: tuple[Step, ...]
+    steps: tuple[SegmentedStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Choice:
+class InterpretedBranch:
     """A branch that Python takes."""
 
     cond: Cond
-    then: tuple[Step, ...]
-    orelse: tuple[Step, ...]
+    then: tuple[SegmentedStep, ...]
+    orelse: tuple[SegmentedStep, ...]
 
 
 @dataclass(frozen=True, eq=False)
-class Chunks:
+class ChunkedLoop:
     """A `while` whose stacks nothing bounds. `native` runs at most `length` iterations of it from
     iteration `start` on, both sizes of it: it takes the carries, the go port and `ins`, and gives
     the next carries and go, the pieces of the stacks and the last values."""
@@ -75,7 +75,7 @@ class Chunks:
     length: str
     ins: tuple[Value, ...]
 
-    def run(self, env: Env, sizes: dict[str, int]) -> None:
+    def run(self, env: Values, sizes: dict[str, int]) -> None:
         s, at, length = self.scan, 0, FIRST
         assert s.go is not None
         trip = evaluate_dim(s.trip, sizes)
@@ -100,7 +100,7 @@ class Chunks:
         env.update(zip(lasts, rest[len(stacks) :]))
 
 
-Step: TypeAlias = "NativeRun | Loop | Choice | Chunks"
+SegmentedStep: TypeAlias = "NativeRun | InterpretedLoop | InterpretedBranch | ChunkedLoop"
 
 
 def _run(
@@ -133,7 +133,7 @@ def growing(nodes: Iterable[Node]) -> frozenset[str]:
 
 # ---------------------------------------------------------------- cutting
 @dataclass(frozen=True)
-class Cutter:
+class Partitioner:
     """`grown` are the sizes of loops without a bound that values have as a size; `capacities` are
     those of the program."""
 
@@ -160,9 +160,9 @@ class Cutter:
 
     def cut(
         self, nodes: Sequence[Node], needed: Iterable[Value], sizes: Sequence[str]
-    ) -> tuple[Step, ...]:
+    ) -> tuple[SegmentedStep, ...]:
         """`needed` are values of the block that are used after it."""
-        steps: list[Step] = []
+        steps: list[SegmentedStep] = []
         run: list[Node] = []
         names = list(sizes)
         for at, node in enumerate(nodes):
@@ -180,16 +180,16 @@ class Cutter:
                 names += counts([node])
         return tuple(steps)
 
-    def step(self, node: Node, sizes: Sequence[str]) -> Step:
+    def step(self, node: Node, sizes: Sequence[str]) -> SegmentedStep:
         if isinstance(node, Scan) and node.size:
             sizes = [*sizes, node.size]
         inside = [self.cut(nodes, leaving, sizes) for nodes, leaving in blocks(node)]
         if isinstance(node, Cond):
-            return Choice(node, *inside)
+            return InterpretedBranch(node, *inside)
         assert isinstance(node, Scan)
         if self.grows(node) and not self.stops_inside(node) and not node.size:
             return self.chunks(node, sizes)
-        return Loop(node, *inside)
+        return InterpretedLoop(node, *inside)
 
     def segment(self, run: Sequence[Node], later: set[Value], sizes: Sequence[str]) -> NativeRun:
         made = dict.fromkeys(v for n in run for v in n.results)
@@ -207,7 +207,7 @@ class Cutter:
         )
         return self.compile(program)
 
-    def chunks(self, s: Scan, sizes: Sequence[str]) -> Chunks:
+    def chunks(self, s: Scan, sizes: Sequence[str]) -> ChunkedLoop:
         """From `while %i < trip` to `while %i < length`, where `start + %i` is the old index."""
         start, length = _unused(f"{s.count}_start", sizes), _unused(f"{s.count}_length", sizes)
         chunk, state, outs = _chunk(s, start, length)
@@ -216,7 +216,7 @@ class Cutter:
         for kind in (Stack, Last):
             outs += [p.outer for p in s.ports if isinstance(p, kind)]
         names = [*sizes, start, length]
-        return Chunks(s, self.native([*state, *ins], [chunk], outs, names), start, length, ins)
+        return ChunkedLoop(s, self.native([*state, *ins], [chunk], outs, names), start, length, ins)
 
 
 def _unused(name: str, sizes: Sequence[str]) -> str:
@@ -238,7 +238,7 @@ def _chunk(s: Scan, start: str, length: str) -> tuple[Scan, list[Value], list[Va
         elif isinstance(p, Carry):
             p = replace(p, init=Value(p.inner.type), last=Value(p.inner.type))
             carries.append(p)
-        elif isinstance(p, Go):
+        elif isinstance(p, LoopCondition):
             p = replace(p, init=go.init)
         ports.append(p)
     index, b = Value(Type(I64)), Builder(s.loc)

@@ -32,7 +32,7 @@ class AliasError(Dy2stError):
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class ViewStep:
     """One view op of a chain: `operands` are those after the viewed one, read when it was made.
 
     hint: a name for what the step shows; text: the view as Python writes it, for reports.
@@ -46,14 +46,14 @@ class Step:
 
 
 @dataclass(frozen=True)
-class View:
+class StorageView:
     """A way to look at the storage of `base`: the steps are applied first to last."""
 
     base: Value
-    steps: tuple[Step, ...] = ()
+    steps: tuple[ViewStep, ...] = ()
 
-    def then(self, step: Step) -> View:
-        return View(self.base, (*self.steps, step))
+    def then(self, step: ViewStep) -> StorageView:
+        return StorageView(self.base, (*self.steps, step))
 
     @property
     def text(self) -> str:
@@ -93,7 +93,7 @@ class Aliases:
 
 
 def analyse(program: Program) -> Aliases:
-    walker = _Walker(program)
+    walker = _AliasWalker(program)
     for i in program.inputs:
         walker.fresh(i.value)
     walker.block(program.ops)
@@ -120,7 +120,7 @@ def at_least_once(s: Scan, program: Program, starts: bool = False) -> bool:
 DATA = "#data"
 
 
-class _Walker:
+class _AliasWalker:
     """`nodes`: the loops and branches around. `true`: flags that are surely true, if none is
     written."""
 
@@ -288,8 +288,8 @@ __all__ = [
     "DATA",
     "AliasError",
     "Aliases",
-    "Step",
-    "View",
+    "ViewStep",
+    "StorageView",
     "analyse",
     "at_least_once",
     "places_along",

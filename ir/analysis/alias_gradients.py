@@ -52,7 +52,7 @@ def ignored_writes(
     """
     if not any(w.ignored for w in facts.writes.values()):
         return {}
-    found = _Reader(facts)
+    found = _GradientReads(facts)
     found.block(program.ops)
     for v in returned:
         found.warn(found.missing(v), UNKNOWN)
@@ -92,7 +92,7 @@ class _Writes:
 
 
 @dataclass
-class _Reader:
+class _GradientReads:
     """known: the writes that an object has seen. stale: the writes that a value depends on, and
     that eager leaves out. views: the op that made a view; ports: the outer side of a const."""
 

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ir.analysis.ranges import Range, index_range, never_negative
-from ir.opdef import Wanted, broadcast, collecting
+from ir.opdef import Assumption, broadcast, collecting
 from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
 from ir.types import Dim, Size, substitute_dim
 from ir.uses import blocks, dim_names, loop_sizes
 
-Condition = Require | Wanted
+Condition = Require | Assumption
 #: how many facts of a kind a proof combines with others, the latest ones
 KNOWN = 16
 
 
 @dataclass(frozen=True)
-class Facts:
+class KnownConditions:
     """Facts about sizes: `given` are the conditions of the program, as they are; `natural` are >=
     0, `zero` are 0, and `names` are equal to other dims. `ranges` are those of the indices of loops
     around."""
@@ -35,10 +35,12 @@ class Facts:
     ranges: Mapping[str, Range] = field(default_factory=dict)
 
     @staticmethod
-    def of(requires: Sequence[Require]) -> Facts:
+    def of(requires: Sequence[Require]) -> KnownConditions:
         """Equalities first: the other conditions are kept in the names that these leave."""
         ordered = sorted(requires, key=lambda r: r.relation != "==")
-        return Facts(frozenset((r.relation, r.left - r.right) for r in requires)).and_(ordered)
+        return KnownConditions(frozenset((r.relation, r.left - r.right) for r in requires)).and_(
+            ordered
+        )
 
     def plain(self, d: Dim) -> Dim:
         """`d` in names that are not known to equal others."""
@@ -47,7 +49,7 @@ class Facts:
                 d = substitute_dim(d, {name: other})
         return d
 
-    def and_(self, conditions: Iterable[Condition]) -> Facts:
+    def and_(self, conditions: Iterable[Condition]) -> KnownConditions:
         out = self
         for q in conditions:
             gap = out.plain(q.left - q.right)
@@ -68,12 +70,12 @@ class Facts:
             return gap == 0 or any(z in (gap, 0 - gap) for z in self.zero)
         return never_negative(gap, self.natural, self.ranges.get)
 
-    def inside(self, s: Scan) -> Facts:
+    def inside(self, s: Scan) -> KnownConditions:
         """Return the facts that hold in the body of a loop: it runs, and its index stays below
         `trip`."""
         if s.trip == ENDLESS:
             return self
-        facts = self.and_([Wanted(s.trip, ">=", 1)])
+        facts = self.and_([Assumption(s.trip, ">=", 1)])
         if not s.size:
             return facts
         return replace(facts, ranges={**facts.ranges, s.size: index_range(s.trip)})
@@ -95,11 +97,13 @@ def unproven(program: Program) -> dict[Node, tuple[Require, ...]]:
     nor from conditions of nodes before it."""
     found: dict[Node, tuple[Require, ...]] = {}
     if program.sizes or any(loop_sizes(program.ops)):
-        _block(program.ops, Facts.of(program.requires), found)
+        _block(program.ops, KnownConditions.of(program.requires), found)
     return found
 
 
-def _block(ops: Sequence[Node], facts: Facts, found: dict[Node, tuple[Require, ...]]) -> None:
+def _block(
+    ops: Sequence[Node], facts: KnownConditions, found: dict[Node, tuple[Require, ...]]
+) -> None:
     for node in ops:
         new = []
         for q in _assumed(node):

@@ -220,7 +220,7 @@ def is_inside(at: Dim, n: Dim, facts: Sequence[Dim], b: Block) -> bool:
 
 # ---------------------------------------------------------------- elements of tensors
 @dataclass
-class Elements:
+class ElementBounds:
     """`sources`: the values that the elements of a value come from; `bounds`: bounds of values
     without sources; `found`: the bounds that have been asked for."""
 
@@ -249,8 +249,8 @@ class Elements:
         return most
 
 
-def bounds_of_elements(program: Program) -> Elements:
-    out = Elements()
+def bounds_of_elements(program: Program) -> ElementBounds:
+    out = ElementBounds()
     ops: list[Op] = []
     for node in walk(program.ops):
         out.sources.update(_through_ports(node))
@@ -306,7 +306,7 @@ def _through_ports(node: Node) -> Iterator[tuple[Value, tuple[Value, ...]]]:
 
 __all__ = [
     "Comparison",
-    "Elements",
+    "ElementBounds",
     "Range",
     "Ranges",
     "bounds_of_elements",

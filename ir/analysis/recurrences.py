@@ -52,7 +52,7 @@ def recurrences(s: Scan) -> tuple[Recurrence, ...]:
 
 # ---------------------------------------------------------------- kinds
 #: an op, and what its operands make of the state; "" for those that do not depend on it
-Rule: TypeAlias = Callable[[Op, Sequence[str]], str]
+KindRule: TypeAlias = Callable[[Op, Sequence[str]], str]
 #: adding and multiplying give a linear function
 LINEAR = {"itself", "sum", "product", "linear"}
 
@@ -102,12 +102,12 @@ def _where(op: Op, kinds: Sequence[str]) -> str:
     return "linear" if not test and {x, y} - {""} <= LINEAR else ""
 
 
-def _once(more: str) -> Rule:
+def _once(more: str) -> KindRule:
     """Return the rule of an op with one operand that depends on the state."""
     return lambda op, kinds: "" if all(kinds) else _then(max(kinds), more)
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, KindRule] = {
     "assign": lambda op, kinds: kinds[0],
     "add": lambda op, kinds: _added(*kinds),
     "subtract": _subtract,

@@ -19,9 +19,9 @@ from dataclasses import dataclass, replace
 from ir.analysis.cost import bytes_of
 from ir.autodiff.activity import Activity
 from ir.autodiff.checkpoint import Checkpoint, segmented
+from ir.autodiff.deferred_sums import defer_sums
 from ir.autodiff.joint import Reverse
 from ir.autodiff.residuals import NotDifferentiable, from_inputs, in_storage
-from ir.autodiff.sums_after_loops import sums_after_loops
 from ir.ops.gradients import zeros
 from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.slots import sources
@@ -213,7 +213,7 @@ class _Split:
         known = set(program.sizes)
         requires = [r for r in self.program.requires if dim_names((r.left, r.right)) <= known]
         program = replace(program, requires=tuple(requires))
-        return drop_unused_ports(sums_after_loops(drop_unused_ports(program)))
+        return drop_unused_ports(defer_sums(drop_unused_ports(program)))
 
 
 __all__ = ["Gradient", "NotDifferentiable", "Residual", "differentiate"]

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from ir.autodiff.activity import Activity
 from ir.autodiff.residuals import name_of, once_only
 from ir.loc import Loc
-from ir.passes.cloning import Copier, fresh_size
+from ir.passes.cloning import NodeCopier, fresh_size
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, rewrite
 from ir.types import I64, Dim, Size, Type
@@ -33,22 +33,22 @@ Policy: TypeAlias = str | int
 
 
 @dataclass(frozen=True)
-class PerLoop:
+class PerLoopPolicy:
     """A policy for all loops, and others for those at some lines."""
 
     default: Policy
     loops: Mapping[Loc, Policy]
 
 
-Checkpoint: TypeAlias = Policy | PerLoop
+Checkpoint: TypeAlias = Policy | PerLoopPolicy
 
 
-def policies(checkpoint: Checkpoint) -> PerLoop:
+def policies(checkpoint: Checkpoint) -> PerLoopPolicy:
     """`checkpoint` as a policy for each loop.
 
     Raises ValueError for a policy that is neither "none", "sqrt" nor a positive number.
     """
-    found = checkpoint if isinstance(checkpoint, PerLoop) else PerLoop(checkpoint, {})
+    found = checkpoint if isinstance(checkpoint, PerLoopPolicy) else PerLoopPolicy(checkpoint, {})
     for q in (found.default, *found.loops.values()):
         number = isinstance(q, int) and not isinstance(q, bool) and q > 0
         if q not in ("none", "sqrt") and not number:
@@ -80,7 +80,7 @@ def segmented(
 @dataclass(eq=False)
 class _Cutter:
     activity: Activity
-    chosen: PerLoop
+    chosen: PerLoopPolicy
     taken: set[str]
     again: set[Value] = field(default_factory=set)
     report: list[str] = field(default_factory=list)
@@ -102,7 +102,7 @@ class _Cutter:
         if k >= node.trip:
             return None
         self.report.append(f"{where}: a checkpoint every {k} of {node.trip} iterations")
-        cut = _Cut(b, node, k, Copier(self.fresh), Copier(self.fresh))
+        cut = _Segments(b, node, k, NodeCopier(self.fresh), NodeCopier(self.fresh))
         results = cut.results()
         self.again.add(cut.inner_index)
         return results
@@ -121,10 +121,10 @@ def _why_not(s: Scan) -> str:
     return f"{name_of(found)} cannot run twice" if found is not None else ""
 
 
-class _Cut:
+class _Segments:
     """One loop as `q` segments of `k` iterations and `r` iterations behind them."""
 
-    def __init__(self, b: Block, s: Scan, k: int, main: Copier, tail: Copier) -> None:
+    def __init__(self, b: Block, s: Scan, k: int, main: NodeCopier, tail: NodeCopier) -> None:
         assert isinstance(s.trip, int)
         self.b, self.s, self.k = b, s, k
         self.q, self.r = divmod(s.trip, k)
@@ -142,7 +142,7 @@ class _Cut:
             self.tail()
         return [self.found[v] for v in self.s.results]
 
-    def sized(self, copier: Copier) -> str:
+    def sized(self, copier: NodeCopier) -> str:
         """A name for the index of a new loop as a size, where the body names one."""
         return copier.fresh(self.s.size) if self.s.size else ""
 
@@ -195,7 +195,7 @@ class _Cut:
         out: Value = self.b.reshape(x, shape=tuple(shape))
         return out
 
-    def leave(self, p: Port, copier: Copier) -> None:
+    def leave(self, p: Port, copier: NodeCopier) -> None:
         if isinstance(p, Carry):
             middle, after = (Value(p.inner.type, p.inner.name) for _ in range(2))
             last = Value(p.inner.type, p.last.name if p.last is not None else p.inner.name)
@@ -250,7 +250,7 @@ class _Cut:
                 both = self.found[p.outer], copier.new(p.outer)
                 self.found[p.outer] = self.b.concat(*both, axis=p.axis)
 
-    def tail_port(self, p: Port, copier: Copier) -> Port | None:
+    def tail_port(self, p: Port, copier: NodeCopier) -> Port | None:
         if isinstance(p, Carry):
             last = Value(p.inner.type, p.last.name) if p.last is not None else None
             if p.last is not None and last is not None:
@@ -274,4 +274,4 @@ def _reads(s: Scan, v: Value) -> bool:
     return v in s.needed or any(v in n.operands for n in s.body)
 
 
-__all__ = ["Checkpoint", "PerLoop", "keeps_all", "segmented"]
+__all__ = ["Checkpoint", "PerLoopPolicy", "keeps_all", "segmented"]

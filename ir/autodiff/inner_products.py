@@ -11,7 +11,7 @@
 
 So are the gradients of the weights of layers, one after the other in a loop inside of the loop over
 time. As one op of the outer loop they are sums that are taken after it
-(`ir.autodiff.sums_after_loops`). Sums of what such a product reads, the gradients of biases, leave
+(`ir.autodiff.deferred_sums`). Sums of what such a product reads, the gradients of biases, leave
 as well.
 """
 

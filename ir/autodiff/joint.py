@@ -21,13 +21,13 @@ from functools import partial
 
 from ir.analysis.cost import bytes_of
 from ir.autodiff.activity import Activity, is_float
-from ir.autodiff.appended import appended
-from ir.autodiff.residuals import Chooser, NotDifferentiable, cost_of, name_of
+from ir.autodiff.append_only_buffers import appended
+from ir.autodiff.residual_stacks import cut_to, in_full_size, placed
+from ir.autodiff.residuals import NotDifferentiable, ResidualChooser, cost_of, name_of
 from ir.autodiff.shared_states import share_states
-from ir.autodiff.stacked import cut_to, in_full_size, placed
 from ir.opdef import ShapeError
 from ir.ops.gradients import Contribution, added, zeros
-from ir.passes.cloning import Copier
+from ir.passes.cloning import NodeCopier
 from ir.program import (
     Carry,
     Cond,
@@ -147,7 +147,7 @@ class Reverse:
         for (outer, _), inner in zip(c.outs, outs):
             forward.append(Op("assign", (inner,), (outer,), {}, c.loc))
         outside = {p.inner: p.outer for p in c.ins}
-        copier = Copier(self.fresh)
+        copier = NodeCopier(self.fresh)
         for given, (outer, _) in zip(c.given, c.outs):
             copier.env[given] = grads.get(outer) or zeros(b, outer.type)
         copier.env |= {p.inner: outside.get(p.outer, p.outer) for p in c.saved}
@@ -177,7 +177,7 @@ class Reverse:
         block, entering: the forward block, and its values that its ops do not define.
         cost, bring: the bytes of handing a value over, and what stands for it in the new block.
         keep: how handing over is called in the report.
-        whole: as in `Chooser`.
+        whole: as in `ResidualChooser`.
         sizes: sizes of the forward block only, and what they are in the new one.
         final: values for which `bring` has something that exists anyway.
         """
@@ -187,9 +187,9 @@ class Reverse:
         needed = [v for v in read if v in forward]
         own = dict(sizes or {})
         free = {*self.slots, *final}
-        chooser = Chooser(block, cost, self.is_again, self.inputs, free, whole, own)
+        chooser = ResidualChooser(block, cost, self.is_again, self.inputs, free, whole, own)
         plan = chooser.plan(needed, ops)
-        copier = Copier(self.fresh, sizes=own)
+        copier = NodeCopier(self.fresh, sizes=own)
         for v in plan.kept:
             copier.env[v] = bring(v)
             kept = v not in free and (v in chooser.maker or cost(v))
@@ -365,7 +365,9 @@ class _Loop:
             stack = self.stack_of(in_full_size(self.padding, v, [self.s]))
             whole = Value(stack.inner.type, v.name)
             self.ports.append(Seq(whole, stack.outer, stack.axis, self.length - 1, -1))
-            return cut_to(self.prefix, whole, Copier(str, sizes=self.forward_size()).attr(v.type))
+            return cut_to(
+                self.prefix, whole, NodeCopier(str, sizes=self.forward_size()).attr(v.type)
+            )
         return new
 
     def last_of(self, p: Carry) -> Value:
@@ -438,16 +440,16 @@ class _Branch:
                 out.setdefault(p.outer, p.inner)
         return {inner: self.outside(self.grads[outer]) for outer, inner in out.items()}
 
-    def side(self, k: int, seeds: Grads) -> _Side:
+    def side(self, k: int, seeds: Grads) -> _BranchBlock:
         body, inner = Block(), dict(seeds)
         block, leaving = self.c.branches[k]
         for j, v in zip(self.c.outs, leaving):
             if j.outer in self.grads:
                 self.shared.add(body, inner, v, self.outside(self.grads[j.outer]))
-        return _Side(body, inner, self.shared.block(block, inner, body))
+        return _BranchBlock(body, inner, self.shared.block(block, inner, body))
 
     def hand_over(
-        self, k: int, side: _Side, targets: Sequence[Const]
+        self, k: int, side: _BranchBlock, targets: Sequence[Const]
     ) -> tuple[tuple[Node, ...], list[Value]]:
         wanted = [side.inner.get(p.inner) or zeros(side.body, p.inner.type) for p in targets]
         entering = [p.inner for p in self.c.ins]
@@ -485,7 +487,7 @@ class _Branch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Side:
+class _BranchBlock:
     """One block of a branch: what is emitted, the gradients in it, and its forward ops."""
 
     body: Block

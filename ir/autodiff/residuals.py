@@ -5,7 +5,7 @@ the forward pass hands it over, a loop by stacking it in every iteration. Recomp
 elementwise ops and views, if their own operands exist or cost no more bytes; also every value whose
 size is known only inside its block, such as the stacks of a `while` inside another loop, and the
 segments of a checkpointed loop. Foreign kernels and other effects never run twice: what they give
-in a size that moves with the index of the loop is kept (`ir.autodiff.stacked`). Nothing is
+in a size that moves with the index of the loop is kept (`ir.autodiff.residual_stacks`). Nothing is
 recomputed from an input that the backward pass does not read anyway: the user may write to it in
 between, as eager allows then.
 """
@@ -79,7 +79,7 @@ class Residuals:
 
 
 @dataclass(eq=False)
-class Chooser:
+class ResidualChooser:
     """Chooses the residuals of one block.
 
     cost: the bytes of handing over a value that the block does not compute: 0 to reuse it.
@@ -204,7 +204,7 @@ def cost_of(node: Node) -> str:
 
 
 __all__ = [
-    "Chooser",
+    "ResidualChooser",
     "NotDifferentiable",
     "Residuals",
     "cost_of",

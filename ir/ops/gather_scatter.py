@@ -16,7 +16,7 @@ import numpy as np
 import ir.scalar.language as k
 from ir.opdef import ShapeError, axis_in, example, no_gradient, op, same_axis, same_dim
 from ir.ops.elementwise import require_kind, same_dtype
-from ir.ops.gradients import Picked, Scattered, flat_index, masked, number, zeros
+from ir.ops.gradients import GatherGradient, ScatterGradient, flat_index, masked, number, zeros
 from ir.program import Builder, Value
 from ir.types import BOOL, I64, Dim, Type, product
 
@@ -60,8 +60,8 @@ def _key(x: np.ndarray, index: tuple[np.ndarray, ...], axis: int) -> tuple[Any, 
 
 def _take_grad(
     b: Builder, g: Value, y: Value, x: Value, *index: Value, axis: int
-) -> list[Picked | None]:
-    return [Picked(g, index, axis % x.type.ndim), *(None for _ in index)]
+) -> list[GatherGradient | None]:
+    return [GatherGradient(g, index, axis % x.type.ndim), *(None for _ in index)]
 
 
 op(
@@ -189,13 +189,13 @@ def _embedding_ref(ids: np.ndarray, weight: np.ndarray, padding_idx: int) -> np.
 
 def _embedding_grad(
     b: Builder, g: Value, y: Value, ids: Value, weight: Value, padding_idx: int
-) -> list[Scattered | None]:
+) -> list[ScatterGradient | None]:
     flat = flat_index(b, ids)
     rows = b.reshape(g, shape=(flat.type.shape[0], weight.type.shape[1]))
     if padding_idx >= 0:
         test = b.not_equal(flat, b.full(value=padding_idx, dtype=I64))
         rows = masked(b, b.reshape(test, shape=(flat.type.shape[0], 1)), rows)
-    return [None, Scattered(rows, flat, 0)]
+    return [None, ScatterGradient(rows, flat, 0)]
 
 
 op(

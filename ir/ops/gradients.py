@@ -1,7 +1,7 @@
 """Partial gradients: a gradient that is zero except for a part of its tensor.
 
-Such a gradient is not built as a whole: `Placed`, `Scattered` and `Picked` say where the part
-belongs and are added to the gradient so far, in place when the program runs.
+Such a gradient is not built as a whole: `ViewGradient`, `ScatterGradient` and `GatherGradient` say
+where the part belongs and are added to the gradient so far, in place when the program runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECENT = 64
 
 
 @dataclass(frozen=True)
-class Placed:
+class ViewGradient:
     """`g` where the view `name(x, *operands, **attrs)` of the tensor is, zero elsewhere."""
 
     name: str
@@ -58,7 +58,7 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class Scattered:
+class ScatterGradient:
     """Slice k of `g` along `axis` belongs to slice `index[k]` of the tensor; slices that meet add.
 
     `index` is i64[n]; a loop over it, whose order of addition is that of the slices.
@@ -83,7 +83,7 @@ class Scattered:
 
 
 @dataclass(frozen=True)
-class Picked:
+class GatherGradient:
     """`g` belongs to the elements that `take` reads with these indices; those that meet add."""
 
     g: Value
@@ -97,7 +97,7 @@ class Picked:
 
 
 @dataclass(frozen=True)
-class Zero:
+class ZeroGradient:
     """No gradient in value; the tensor has one all the same."""
 
     def add_to(self, b: Builder, acc: Value | None, t: Type) -> Value:
@@ -116,15 +116,17 @@ def overwritten(
     return [dx, dy, *(None for _ in operands)]
 
 
-Contribution: TypeAlias = Value | Placed | Scattered | Picked | Zero | None
+Contribution: TypeAlias = (
+    Value | ViewGradient | ScatterGradient | GatherGradient | ZeroGradient | None
+)
 
 
-Parts: TypeAlias = Placed | Scattered | Picked | Zero
+Parts: TypeAlias = ViewGradient | ScatterGradient | GatherGradient | ZeroGradient
 
 
 def added(b: Builder, acc: Value | None, g: Value | Parts, t: Type) -> Value:
     """The gradient `acc` with `g` added."""
-    if isinstance(g, (Placed, Scattered, Picked, Zero)):
+    if isinstance(g, (ViewGradient, ScatterGradient, GatherGradient, ZeroGradient)):
         return g.add_to(b, acc, t)
     if acc is None:
         return g
@@ -138,9 +140,9 @@ def zeros(b: Builder, t: Type) -> Value:
     return new
 
 
-def zero_gradient(b: Builder, g: Any, y: Any, *operands: Value, **attrs: Any) -> list[Zero]:
+def zero_gradient(b: Builder, g: Any, y: Any, *operands: Value, **attrs: Any) -> list[ZeroGradient]:
     """The `grad` of a row whose results are constant almost everywhere, as those of `floor`."""
-    return [Zero()] * len(operands)
+    return [ZeroGradient()] * len(operands)
 
 
 def is_zero(b: Builder, g: Value) -> bool:
@@ -194,9 +196,9 @@ def flat_index(b: Builder, index: Value) -> Value:
 
 __all__ = [
     "Contribution",
-    "Picked",
-    "Placed",
-    "Scattered",
+    "GatherGradient",
+    "ViewGradient",
+    "ScatterGradient",
     "added",
     "broadcasting",
     "fitted",
@@ -205,7 +207,7 @@ __all__ = [
     "masked",
     "number",
     "overwritten",
-    "Zero",
+    "ZeroGradient",
     "zero_gradient",
     "zeros",
 ]

@@ -23,7 +23,7 @@ from ir.program import Builder, Value
 from ir.types import F32, I64, Dim, Size, Type, divide, floor_divide
 
 Pair: TypeAlias = tuple[int, int]
-Attrs: TypeAlias = dict[str, tuple[Any, ...]]
+PairAttrs: TypeAlias = dict[str, tuple[Any, ...]]
 #: (before, after) for rows and columns; less than 0: pixels are left out
 Padding: TypeAlias = tuple[tuple[Dim, Dim], tuple[Dim, Dim]]
 
@@ -119,7 +119,7 @@ def taps_of_phase(k: int, stride: int, low: Dim, dilation: int, phase: int) -> l
 
 
 def _phase(
-    b: Builder, g: Value, w: Value, phase: Pair, counts: Sequence[Dim], a: Attrs
+    b: Builder, g: Value, w: Value, phase: Pair, counts: Sequence[Dim], a: PairAttrs
 ) -> Value | None:
     """The gradient of the pixels (y, x) of a phase of the stride; `w` is swapped already."""
     padding, dilation = [], []
@@ -145,7 +145,7 @@ def _phase(
     return new
 
 
-def _are_patches(x: Value, w: Value, a: Attrs) -> bool:
+def _are_patches(x: Value, w: Value, a: PairAttrs) -> bool:
     """Whether the windows lie side by side, each pixel in one of them at most."""
     plain = all(p == 0 for pair in a["padding"] for p in pair) and a["dilation"] == (1, 1)
     fixed = all(isinstance(n, int) for n in x.type.shape[2:])
@@ -185,7 +185,7 @@ def _patches_weight_grad(b: Builder, g: Value, x: Value, w: Value, groups: int) 
     return out
 
 
-def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
+def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: PairAttrs) -> Value:
     if _are_patches(x, w, a):
         return _patches_input_grad(b, g, x, w, a["groups"][0])
     w, (sy, sx) = _swapped(b, w, a["groups"][0], 0), a["stride"]
@@ -214,7 +214,7 @@ def _count(n: Dim, stride: int, phase: int) -> Dim:
     return len(range(phase, n, stride))
 
 
-def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: Attrs) -> Value:
+def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: PairAttrs) -> Value:
     groups = a["groups"][0]
     if _are_patches(x, w, a):
         return _patches_weight_grad(b, g, x, w, groups)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ir.opdef import Reduce, ShapeError, assume, axis_in, example, op
+from ir.opdef import Reduction, ShapeError, assume, axis_in, example, op
 from ir.ops.elementwise import require_kind
 from ir.ops.gradients import zero_gradient
 from ir.program import Builder, Value
@@ -64,7 +64,7 @@ def _extremum_grad(
 
 
 def _reduction(
-    name: str, kinds: str, reduce: Reduce, ref: Any, examples: Any, grad: Any = None
+    name: str, kinds: str, reduce: Reduction, ref: Any, examples: Any, grad: Any = None
 ) -> None:
     def types(x: Type, axes: tuple[int, ...], keepdim: bool) -> Type:
         require_kind(name, x, kinds)
@@ -100,8 +100,8 @@ _EXAMPLES = (
 )
 _EMPTY = (example("f32[0,4]", axes=(0,)), example("f32[3,0]", axes=(1,)))
 
-_SUM = Reduce(lambda d: k.const(0, d), lambda a, x: a + x)
-_PROD = Reduce(lambda d: k.const(1, d), lambda a, x: a * x)
+_SUM = Reduction(lambda d: k.const(0, d), lambda a, x: a + x)
+_PROD = Reduction(lambda d: k.const(1, d), lambda a, x: a * x)
 _reduction("sum", "fi", _SUM, _sum_ref, _EXAMPLES + _EMPTY, _sum_grad)
 _reduction("prod", "fi", _PROD, np.prod, _EXAMPLES + _EMPTY, _prod_grad)
 
@@ -123,13 +123,13 @@ def _min_ref(x: np.ndarray, **kwargs: Any) -> Any:
 
 
 _ALL = _EXAMPLES + _EMPTY
-_reduction("max", "fi", Reduce(_lowest, k.maximum), _max_ref, _ALL, _extremum_grad)
-_reduction("min", "fi", Reduce(_highest, k.minimum), _min_ref, _ALL, _extremum_grad)
+_reduction("max", "fi", Reduction(_lowest, k.maximum), _max_ref, _ALL, _extremum_grad)
+_reduction("min", "fi", Reduction(_highest, k.minimum), _min_ref, _ALL, _extremum_grad)
 
 
 def _bool_reduction(name: str, start: bool, combine: Any, ref: Any) -> None:
     examples = (example("bool[3,4]", axes=(1,)), example("bool[3,4]"), example("bool[0,4]"))
-    _reduction(name, "b", Reduce(lambda d: k.const(start, BOOL), combine), ref, examples)
+    _reduction(name, "b", Reduction(lambda d: k.const(start, BOOL), combine), ref, examples)
 
 
 _bool_reduction("all", True, lambda a, x: a & x, np.all)

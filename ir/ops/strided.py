@@ -16,7 +16,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ir.layout import Strided, extent, overlaps
 from ir.opdef import OPS, ShapeError, ViewRule, assume, axis_in, example, op, stored_by, unchanged
-from ir.ops.gradients import Placed, Scattered
+from ir.ops.gradients import ScatterGradient, ViewGradient
 from ir.ops.views import write_row
 from ir.program import Builder, Value
 from ir.types import (
@@ -70,12 +70,12 @@ def _places(b: Builder, shape: Dims, strides: Dims, offset: Dim) -> Value:
 
 def _grad(
     b: Builder, g: Value, y: Value, x: Value, shape: Dims, strides: Dims, offset: Dim
-) -> list[Placed | Scattered]:
+) -> list[ViewGradient | ScatterGradient]:
     if not overlaps(shape, strides):
         attrs = {"shape": shape, "strides": strides, "offset": offset}
-        return [Placed("strided", g, (), attrs)]
+        return [ViewGradient("strided", g, (), attrs)]
     flat = b.reshape(g, shape=(product(shape),))
-    return [Scattered(flat, _places(b, shape, strides, offset), 0)]
+    return [ScatterGradient(flat, _places(b, shape, strides, offset), 0)]
 
 
 op(
@@ -149,10 +149,10 @@ def _windows_overlap(y: Type, axis: int, size: int, step: int) -> bool:
 
 def _unfold_grad(
     b: Builder, g: Value, y: Value, x: Value, axis: int, size: int, step: int
-) -> list[Placed | Scattered]:
+) -> list[ViewGradient | ScatterGradient]:
     """Gradients of overlapping windows are added."""
     if step >= size:
-        return [Placed("unfold", g, (), {"axis": axis, "size": size, "step": step})]
+        return [ViewGradient("unfold", g, (), {"axis": axis, "size": size, "step": step})]
     shape, at = x.type.shape, axis % x.type.ndim
     n = y.type.shape[at]
     side_by_side = (*range(at + 1), len(shape), *range(at + 1, len(shape)))
@@ -160,7 +160,7 @@ def _unfold_grad(
     rows = b.reshape(rows, shape=(*shape[:at], n * size, *shape[at + 1 :]))
     first = b.reshape(b.iota(n=n, step=step, dtype=I64), shape=(n, 1))
     places = b.add(first, b.iota(n=size, dtype=I64))
-    return [Scattered(rows, b.reshape(places, shape=(n * size,)), at)]
+    return [ScatterGradient(rows, b.reshape(places, shape=(n * size,)), at)]
 
 
 op(
@@ -225,7 +225,7 @@ op(
     "diagonal(x, *, offset=0, axis1=0, axis2=1)",
     types=_diagonal_types,
     ref=_diagonal_ref,
-    grad=lambda b, g, y, x, **attrs: [Placed("diagonal", g, (), attrs)],
+    grad=lambda b, g, y, x, **attrs: [ViewGradient("diagonal", g, (), attrs)],
     view=ViewRule(
         layout=_diagonal,
         python=lambda x, offset, axis1, axis2: x.diagonal(offset, axis1, axis2),

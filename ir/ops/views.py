@@ -30,7 +30,7 @@ from ir.opdef import (
     view_rule,
 )
 from ir.ops.elementwise import require_kind
-from ir.ops.gradients import Placed, Scattered, flat_index, overwritten
+from ir.ops.gradients import ScatterGradient, ViewGradient, flat_index, overwritten
 from ir.program import Builder, Op, Value
 from ir.types import I64, Dim, Size, Type
 
@@ -85,7 +85,7 @@ op(
     pairs=same_axis,
     types=_slice_types,
     ref=lambda x, axis, start, length, step: sliced(x, axis % x.ndim, start, length, step),
-    grad=lambda b, g, y, x, **attrs: [Placed("slice", g, (), attrs)],
+    grad=lambda b, g, y, x, **attrs: [ViewGradient("slice", g, (), attrs)],
     view=ViewRule(
         layout=Strided.slice,
         python=lambda x, axis, start, length, step: item(x, axis, _cut(start, length, step)),
@@ -100,7 +100,7 @@ op(
 )
 
 
-Attrs: TypeAlias = dict[str, Any]
+ViewAttrs: TypeAlias = dict[str, Any]
 #: view -> the op that stores through it
 STORES: dict[str, str] = {}
 
@@ -109,7 +109,7 @@ def write_row(
     signature: str,
     view: OpDef,
     examples: Sequence[Example],
-    of_part: Callable[[Attrs, Sequence[Dim]], Attrs] = lambda attrs, shape: attrs,
+    of_part: Callable[[ViewAttrs, Sequence[Dim]], ViewAttrs] = lambda attrs, shape: attrs,
 ) -> None:
     """The row that writes y to the view `view` of x. `of_part`: the attributes of the view, from
     those of the row and the shape of y."""
@@ -150,7 +150,7 @@ class Place:
 
     name: str
     at: tuple[Value, ...]
-    attrs: Attrs
+    attrs: ViewAttrs
     type: Type
 
 
@@ -206,12 +206,12 @@ def span_of(op: object) -> Span | None:
     return Span(axis, a["start"], a["length"], a["step"])
 
 
-def starting_at(op: Op, start: Dim) -> Attrs:
+def starting_at(op: Op, start: Dim) -> ViewAttrs:
     """The attributes of a `slice` or `index` that starts elsewhere."""
     return {**op.attrs, "index" if op.name == "index" else "start": start}
 
 
-def along(attrs: Attrs, shape: Sequence[Dim]) -> Attrs:
+def along(attrs: ViewAttrs, shape: Sequence[Dim]) -> ViewAttrs:
     """With the length of the part along the axis."""
     return {**attrs, "length": shape[axis_in(attrs["axis"], len(shape))]}
 
@@ -250,7 +250,7 @@ op(
     pairs=same_axis,
     types=_pick_types,
     ref=lambda x, axis, index: x[_at(axis % x.ndim, index)],
-    grad=lambda b, g, y, x, **attrs: [Placed("index", g, (), attrs)],
+    grad=lambda b, g, y, x, **attrs: [ViewGradient("index", g, (), attrs)],
     view=ViewRule(
         layout=Strided.index,
         python=item,
@@ -296,7 +296,7 @@ op(
     types=_select_types,
     ref=lambda x, index, axis: x[_at(axis % x.ndim, wrapped(index, x.shape[axis]))],
     grad=lambda b, g, y, x, index, axis: [
-        Placed("dynamic_index", g, (index,), {"axis": axis}),
+        ViewGradient("dynamic_index", g, (index,), {"axis": axis}),
         None,
     ],
     view=ViewRule(
@@ -345,7 +345,10 @@ op(
     pairs=same_axis,
     types=_window_types,
     ref=windowed,
-    grad=lambda b, g, y, x, index, **attrs: [Placed("dynamic_slice", g, (index,), attrs), None],
+    grad=lambda b, g, y, x, index, **attrs: [
+        ViewGradient("dynamic_slice", g, (index,), attrs),
+        None,
+    ],
     view=ViewRule(
         layout=lambda x, index, axis, length: x.slice(axis, index, length),
         python=lambda x, index, axis, length: item(x, axis, _cut(index, length)),
@@ -388,11 +391,11 @@ def _gather_ref(x: np.ndarray, index: np.ndarray, axis: int) -> np.ndarray:
 
 def _gather_grad(
     b: Builder, g: Value, y: Value, x: Value, index: Value, axis: int
-) -> list[Scattered | None]:
+) -> list[ScatterGradient | None]:
     at = axis % x.type.ndim
     flat = flat_index(b, index)
     shape = (*x.type.shape[:at], flat.type.shape[0], *x.type.shape[at + 1 :])
-    return [Scattered(b.reshape(g, shape=shape), flat, at), None]
+    return [ScatterGradient(b.reshape(g, shape=shape), flat, at), None]
 
 
 op(

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection
 from typing import TypeAlias
 
 from ir.loc import VerifyError
-from ir.passes.expand import expand
-from ir.passes.functionalize import functionalize
-from ir.passes.fuse import fuse
+from ir.passes.expansion import expand
+from ir.passes.functionalization import functionalize
+from ir.passes.fusion import fuse
 from ir.passes.if_conversion import select_cond
 from ir.passes.interchange import interchange_loops
 from ir.passes.loops.fission import split_loops
@@ -29,11 +29,11 @@ from ir.passes.loops.loop_invariants import hoist_invariants
 from ir.passes.loops.ports import drop_unused_ports
 from ir.passes.loops.read_stacks import last_k_steps, last_steps, sums_in_loops
 from ir.passes.loops.slices_to_ports import known_addresses, to_seq, to_stack
-from ir.passes.simplify import simplify, simplify_apart
+from ir.passes.simplification import simplify, simplify_apart
 from ir.passes.slots import inplace_source, unmarked
 from ir.passes.unrolling import unroll_loops
 from ir.program import Program
-from ir.verify import verify
+from ir.verifier import verify
 
 Pass: TypeAlias = Callable[[Program], Program]
 

@@ -7,7 +7,21 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ir.program import Carry, Cond, Const, Custom, Fused, Go, Join, Node, Op, Port, Scan, Seq, Value
+from ir.program import (
+    Carry,
+    Cond,
+    Const,
+    Custom,
+    Fused,
+    Join,
+    LoopCondition,
+    Node,
+    Op,
+    Port,
+    Scan,
+    Seq,
+    Value,
+)
 from ir.types import Dim, Size, Type, substitute_dim
 
 
@@ -19,7 +33,7 @@ def fresh_size(taken: set[str], size: str) -> str:
 
 
 @dataclass(eq=False)
-class Copier:
+class NodeCopier:
     """Copies nodes; `env` and `sizes` say what stands for old values and sizes, and grow.
 
     fresh: a new name for the count of a loop, or for its index as a size.
@@ -91,8 +105,8 @@ class Copier:
         if isinstance(p, Seq):
             inner, outer = self.new(p.inner), self.new(p.outer)
             return Seq(inner, outer, p.axis, self.attr(p.start), p.step)
-        if isinstance(p, Go):
-            return Go(self.new(p.init), self.new(p.next))
+        if isinstance(p, LoopCondition):
+            return LoopCondition(self.new(p.init), self.new(p.next))
         if isinstance(p, Carry):
             last = self.made(p.last) if p.last is not None else None
             return Carry(self.new(p.inner), self.new(p.init), self.new(p.next), last)
@@ -117,4 +131,4 @@ class Copier:
         return Custom(ins, forward, outs, given, saved, backward, grads, c.loc)
 
 
-__all__ = ["Copier", "fresh_size"]
+__all__ = ["NodeCopier", "fresh_size"]

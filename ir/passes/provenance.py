@@ -35,9 +35,9 @@ from ir.program import (
 from ir.types import I64, Type
 from ir.uses import walk
 
-Region: TypeAlias = Scan | Cond
+SelectorRegion: TypeAlias = Scan | Cond
 #: a loop's body, or one of the two blocks of a branch; None is the program's own block
-Place: TypeAlias = "tuple[Region, int] | None"
+BlockPlace: TypeAlias = "tuple[SelectorRegion, int] | None"
 
 
 class Provenance:
@@ -52,15 +52,15 @@ class Provenance:
         self.program = program
         self.sources: dict[Value, tuple[Value, ...]] = {}
         self.views: dict[Value, Value] = {}
-        self.ports: dict[Value, tuple[Region, Const | Carry | Last | Join]] = {}
-        self.places: dict[Value, Place] = {}
-        self.around: dict[Region, Place] = {}
+        self.ports: dict[Value, tuple[SelectorRegion, Const | Carry | Last | Join]] = {}
+        self.places: dict[Value, BlockPlace] = {}
+        self.around: dict[SelectorRegion, BlockPlace] = {}
         self.true: set[Value] = set()
         self.constant_flags = not any(map(writes_flag, walk(program.ops)))
         self.block(program.ops, None)
 
     # ------------------------------------------------------------ reading the program
-    def block(self, ops: Sequence[Node], place: Place) -> None:
+    def block(self, ops: Sequence[Node], place: BlockPlace) -> None:
         for node in ops:
             if isinstance(node, Scan):
                 self.scan(node, place)
@@ -73,11 +73,11 @@ class Provenance:
             self.places.update((v, place) for v in node.results)
 
     def hands_on(
-        self, node: Region, port: Const | Carry | Last | Join, v: Value, *sources: Value
+        self, node: SelectorRegion, port: Const | Carry | Last | Join, v: Value, *sources: Value
     ) -> None:
         self.ports[v], self.sources[v] = (node, port), sources
 
-    def cond(self, c: Cond, place: Place) -> None:
+    def cond(self, c: Cond, place: BlockPlace) -> None:
         self.around[c] = place
         for p in c.ins:
             self.hands_on(c, p, p.inner, p.outer)
@@ -87,7 +87,7 @@ class Provenance:
         for j in c.outs:
             self.hands_on(c, j, j.outer, j.then, j.orelse)
 
-    def scan(self, s: Scan, place: Place) -> None:
+    def scan(self, s: Scan, place: BlockPlace) -> None:
         self.around[s] = place
         for p in s.ports:
             if isinstance(p, Const):
@@ -164,9 +164,9 @@ class _Threads:
     ) -> None:
         self.found, self.numbers, self.known = found, numbers, dict(wanted)
         self.todo = list(wanted)
-        self.ports: dict[Region, dict[object, Const | Carry | Last | Join]] = {}
-        self.first: dict[Place, list[Node]] = {}
-        self.ordinals: dict[Place, Value | None] = {}
+        self.ports: dict[SelectorRegion, dict[object, Const | Carry | Last | Join]] = {}
+        self.first: dict[BlockPlace, list[Node]] = {}
+        self.ordinals: dict[BlockPlace, Value | None] = {}
         while self.todo:
             self.make(self.todo.pop())
 
@@ -177,7 +177,7 @@ class _Threads:
             self.todo.append(v)
         return self.known[v]
 
-    def add(self, node: Region, key: object, port: Const | Carry | Last | Join) -> None:
+    def add(self, node: SelectorRegion, key: object, port: Const | Carry | Last | Join) -> None:
         self.ports.setdefault(node, {})[key] = port
 
     def make(self, v: Value) -> None:
@@ -207,13 +207,13 @@ class _Threads:
             out = b.add(out, b.multiply(ordinal, step))
         self.emit(place, b, out, self.known[v])
 
-    def emit(self, place: Place, b: Builder, out: Value, name: Value) -> None:
+    def emit(self, place: BlockPlace, b: Builder, out: Value, name: Value) -> None:
         """The ops of `b` at the beginning of a block, with `name` for the last result."""
         *ops, last = b.ops
         assert isinstance(last, Op) and last.result is out
         self.first.setdefault(place, []).extend([*ops, replace(last, results=(name,))])
 
-    def ordinal(self, place: Place) -> Value | None:
+    def ordinal(self, place: BlockPlace) -> Value | None:
         """Return the linear iteration number over all loops around a block; None outside of
         loops."""
         if place is None:
@@ -237,7 +237,7 @@ class _Threads:
         return name
 
     # ------------------------------------------------------------ the new program
-    def block(self, ops: Iterable[Node], place: Place) -> tuple[Node, ...]:
+    def block(self, ops: Iterable[Node], place: BlockPlace) -> tuple[Node, ...]:
         return (*self.first.get(place, ()), *map(self.node, ops))
 
     def node(self, node: Node) -> Node:

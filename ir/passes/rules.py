@@ -20,12 +20,12 @@ from ir.rewrite import Block
 from ir.types import BOOL, I64, Dim, DType, Size, Type, is_natural
 from ir.uses import blocks
 
-Rule: TypeAlias = Callable[[Block, Op], "Value | None"]
-RULES: dict[str, list[Rule]] = {}
+RewriteRule: TypeAlias = Callable[[Block, Op], "Value | None"]
+RULES: dict[str, list[RewriteRule]] = {}
 
 
-def rule_for(*names: str) -> Callable[[Rule], Rule]:
-    def add(rule: Rule) -> Rule:
+def rule_for(*names: str) -> Callable[[RewriteRule], RewriteRule]:
+    def add(rule: RewriteRule) -> RewriteRule:
         for n in names:
             RULES.setdefault(n, []).append(rule)
         return rule

@@ -17,7 +17,7 @@ from ir.rewrite import Block
 from ir.types import Dim, Size
 
 
-class Run:
+class StoreRun:
     """`set_index` of one axis, each on the result of the one before, at known distances.
 
     source: the tensor that the first one stores into.
@@ -52,7 +52,7 @@ class Run:
 
 
 #: block -> result of a store -> its run and its number in it
-_RUNS: WeakKeyDictionary[Block, dict[Value, tuple[Run, int]]] = WeakKeyDictionary()
+_RUNS: WeakKeyDictionary[Block, dict[Value, tuple[StoreRun, int]]] = WeakKeyDictionary()
 
 
 def axis_of(op: Op) -> int:
@@ -74,7 +74,7 @@ def behind(b: Block, read: Op) -> Value:
     return source
 
 
-def run_of(b: Block, v: Value) -> tuple[Run, int] | None:
+def run_of(b: Block, v: Value) -> tuple[StoreRun, int] | None:
     """The run in which a store of the block makes `v`, and the number of the store."""
     known = _RUNS.setdefault(b, {})
     new: list[Op] = []
@@ -84,7 +84,7 @@ def run_of(b: Block, v: Value) -> tuple[Run, int] | None:
     for op in reversed(new):
         run = known[op.operands[0]][0] if op.operands[0] in known else None
         if run is None or not run.takes(op):
-            run = Run(axis_of(op), op.attrs["index"], op.operands[0])
+            run = StoreRun(axis_of(op), op.attrs["index"], op.operands[0])
         known[op.result] = run, len(run.results)
         run.add(op, run.distance(op) or 0)
     return known.get(new[0].result if new else v)

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ir.passes.cloning import Copier, fresh_size
+from ir.passes.cloning import NodeCopier, fresh_size
 from ir.program import Carry, Const, Last, Node, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, in_order, rewrite
 from ir.types import I64, Dim, Size
@@ -66,7 +66,7 @@ class _Unrolling:
         self.states = {p.inner: p.init for p in s.carries}
         self.stacks = [p for p in s.ports if isinstance(p, Stack)]
         self.parts: dict[Stack, list[Value]] = {p: [] for p in self.stacks}
-        self.last = Copier(self.fresh)
+        self.last = NodeCopier(self.fresh)
 
     def fresh(self, size: str) -> str:
         return fresh_size(self.taken, size)
@@ -84,7 +84,7 @@ class _Unrolling:
             made[p.outer] = parts[0] if len(parts) == 1 else b.concat(*parts, axis=p.axis)
         return [made[v] for v in self.s.results]
 
-    def steps(self, block: Block, copiers: Sequence[Copier]) -> None:
+    def steps(self, block: Block, copiers: Sequence[NodeCopier]) -> None:
         """One step after the other on `block`; what they collect is one more part."""
         for c in copiers:
             c.env |= self.states
@@ -95,9 +95,9 @@ class _Unrolling:
         for p, parts in self.parts.items():
             parts.append(block.stack(*(c.new(p.inner) for c in copiers), axis=p.axis))
 
-    def behind(self, t: int) -> Copier:
+    def behind(self, t: int) -> NodeCopier:
         """A copy of the body for step `t`, outside of the loop."""
-        c = Copier(self.fresh, sizes={self.s.size: t} if self.s.size else {})
+        c = NodeCopier(self.fresh, sizes={self.s.size: t} if self.s.size else {})
         c.env[self.s.index] = self.b.full(value=t, dtype=I64)
         for p in self.s.ports:
             if isinstance(p, Const):
@@ -114,7 +114,7 @@ class _Unrolling:
         index, size = renamed(s.index), self.fresh(s.size) if s.size else ""
         consts = {p.inner: Const(renamed(p.inner), p.outer) for p in s.ports if type(p) is Const}
         ports: list[Port] = [*consts.values()]
-        copiers = [Copier(self.fresh) for _ in range(s.unroll)]
+        copiers = [NodeCopier(self.fresh) for _ in range(s.unroll)]
         for j, c in enumerate(copiers):
             c.env |= {v: p.inner for v, p in consts.items()}
             c.env[s.index] = body.scale(index, scale=s.unroll, bias=j)
@@ -134,7 +134,7 @@ class _Unrolling:
         for p, parts in self.parts.items():
             parts[0] = self.b.reshape(parts[0], shape=shape(p, trip * s.unroll))
 
-    def seq(self, p: Seq, j: int, c: Copier) -> Seq:
+    def seq(self, p: Seq, j: int, c: NodeCopier) -> Seq:
         """The elements that step `j` of every iteration reads."""
         c.env[p.inner] = renamed(p.inner)
         return Seq(c.env[p.inner], p.outer, p.axis, p.start + p.step * j, p.step * self.s.unroll)

@@ -1,7 +1,8 @@
 """Chunks of values: their positions, and the state that keeps the frames before them.
 
-`Chunks` is what the rules emit with. State and positions belong to the outermost block: a rule that
-needs them inside of a loop raises `NeedsUnrolling`, and the loop is taken apart if it can be.
+`ChunkBuilder` is what the rules emit with. State and positions belong to the outermost block: a
+rule that needs them inside of a loop raises `NeedsUnrolling`, and the loop is taken apart if it can
+be.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from ir.loc import Loc, SourceError
 from ir.program import Builder, Value
-from ir.streaming.facts import Fact, Head, Length, Stream
+from ir.streaming.facts import Fact, HeadValue, Stream, StreamLength
 from ir.types import BOOL, I64, Dim, Type, dtype_of
 
 #: the frames of a sequence whose end is not known
@@ -30,7 +31,7 @@ class NeedsUnrolling(Exception):
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class StreamState:
     """A buffer: `value` is what a call finds, `initial` what it holds when a stream starts."""
 
     value: Value
@@ -51,7 +52,7 @@ class Chunk:
         return self.fact
 
 
-class Chunks:
+class ChunkBuilder:
     """The program that is made.
 
     units: how many units a call takes: 1, or a named size.
@@ -64,11 +65,11 @@ class Chunks:
         self.units, self.frames = units, frames
         self.b = Builder()
         self.top = self.b
-        self.states: list[State] = []
+        self.states: list[StreamState] = []
         self.writes: list[tuple[Value, Value]] = []
-        self.lengths: dict[tuple[int, int], list[Length]] = {}
+        self.lengths: dict[tuple[int, int], list[StreamLength]] = {}
         self.assumed: set[tuple[int, int]] = set()
-        self.agreeing: dict[tuple[Length, ...], None] = {}
+        self.agreeing: dict[tuple[StreamLength, ...], None] = {}
         self._cache: dict[object, Value] = {}
         self.clock = self.state("units", np.zeros((), np.int64))
         self.end = self.state("frames of the sequence", np.array(ENDLESS_FRAMES, np.int64))
@@ -80,7 +81,7 @@ class Chunks:
         count = sum(s.name.split(" #")[0] == name for s in self.states)
         unique = f"{name} #{count + 1}" if count else name
         value = Value(Type(dtype_of(initial.dtype), initial.shape), "state")
-        self.states.append(State(value, unique, initial))
+        self.states.append(StreamState(value, unique, initial))
         return value
 
     def numbers(self, shape: Sequence[Dim]) -> tuple[int, ...]:
@@ -123,7 +124,7 @@ class Chunks:
 
         return self._once(("start", rate, delay), make)
 
-    def length(self, length: Length) -> Value:
+    def length(self, length: StreamLength) -> Value:
         """i64[]: the frames of a value in the whole sequence."""
         return self._once(length, lambda: length.emit(self.b, self.end))
 
@@ -239,16 +240,16 @@ class Chunks:
         )
         new = self.b.where(here, frame, state)
         self.keep(state, new)
-        return Chunk(new, Head((index + s.delay) // s.rate))
+        return Chunk(new, HeadValue((index + s.delay) // s.rate))
 
-    def agree(self, one: Length, other: Length) -> None:
+    def agree(self, one: StreamLength, other: StreamLength) -> None:
         """A sequence for which these differ has no result."""
         if one != other:
             self.agreeing[one, other] = None
 
     def aligned(self, xs: Sequence[Chunk], axes: Sequence[int]) -> tuple[list[Chunk], Stream]:
         """Streams with one delay, and that of a result whose `axes[k]` is the time of stream k; it
-        follows those that are no streams as well (`Head`)."""
+        follows those that are no streams as well (`HeadValue`)."""
         found = [(x.stream, a) for x, a in zip(xs, axes) if isinstance(x.fact, Stream)]
         if len({a for _, a in found}) > 1:
             refuse(
@@ -266,7 +267,7 @@ class Chunks:
                 "Their frames do not pair.",
                 "Bring them to one rate first: a stride, or each frame several times.",
             )
-        ready = max((x.fact.ready for x in xs if isinstance(x.fact, Head)), default=0)
+        ready = max((x.fact.ready for x in xs if isinstance(x.fact, HeadValue)), default=0)
         s = moving[0] if moving else found[0][0]
         for q in moving[1:]:
             self.agree(s.length, q.length)
@@ -288,4 +289,4 @@ def refuse(loc: Loc, what: str, reason: str, remedy: str) -> NoReturn:
     raise SourceError(f"{what} cannot be streamed.", loc, reason=reason, remedy=remedy)
 
 
-__all__ = ["ENDLESS_FRAMES", "Chunk", "Chunks", "NeedsUnrolling", "State", "refuse"]
+__all__ = ["ENDLESS_FRAMES", "Chunk", "ChunkBuilder", "NeedsUnrolling", "StreamState", "refuse"]

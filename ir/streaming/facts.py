@@ -24,27 +24,27 @@ QUANTUM = "stream_units"
 
 
 @dataclass(frozen=True)
-class Length:
+class StreamLength:
     """The frames of a value from the frames of the sequence: each step makes `n` into
     `(n + add) // by * times`."""
 
     steps: tuple[tuple[int, int, int], ...] = ()
 
-    def then(self, add: int = 0, by: int = 1, times: int = 1) -> Length:
+    def then(self, add: int = 0, by: int = 1, times: int = 1) -> StreamLength:
         steps = self.steps
         if steps and steps[-1][1:] == (1, 1):
             add, steps = add + steps[-1][0], steps[:-1]
-        return Length(steps if (add, by, times) == (0, 1, 1) else (*steps, (add, by, times)))
+        return StreamLength(steps if (add, by, times) == (0, 1, 1) else (*steps, (add, by, times)))
 
     def of(self, frames: int) -> int:
         for add, by, times in self.steps:
             frames = (frames + add) // by * times
         return max(0, frames)
 
-    def exact(self) -> list[tuple[Length, Length]]:
+    def exact(self) -> list[tuple[StreamLength, StreamLength]]:
         """Lengths that are equal where each division leaves what it leaves for whole chunks, so
         that the length follows from the number of chunks."""
-        out, whole, start = [], Length(), 0
+        out, whole, start = [], StreamLength(), 0
         for add, by, times in self.steps:
             rest = (start + add) % by
             if by > 1:
@@ -82,7 +82,7 @@ class Stream:
     rate: int
     rest: int
     delay: int
-    length: Length
+    length: StreamLength
     outer: Dim = 1
     fill: float | None = None
     outside: float | None = None
@@ -90,18 +90,18 @@ class Stream:
 
 
 @dataclass(frozen=True)
-class Head:
+class HeadValue:
     """A value computed from the first frames: it is there `ready` units after the start."""
 
     ready: int
 
 
 @dataclass(frozen=True)
-class Final:
+class FinalValue:
     """A value that is known when the stream ends; until then it is that of the frames so far."""
 
 
-Fact: TypeAlias = Stream | Head | Final
+Fact: TypeAlias = Stream | HeadValue | FinalValue
 
 
 def mentions(d: Dim) -> bool:
@@ -121,4 +121,14 @@ def constant(d: Dim) -> Dim:
     return substitute_dim(d, {QUANTUM: 0})
 
 
-__all__ = ["QUANTUM", "Fact", "Final", "Head", "Length", "Stream", "constant", "mentions", "slope"]
+__all__ = [
+    "QUANTUM",
+    "Fact",
+    "FinalValue",
+    "HeadValue",
+    "StreamLength",
+    "Stream",
+    "constant",
+    "mentions",
+    "slope",
+]

@@ -26,9 +26,9 @@ from ir.program import (
 from ir.rewrite import Block
 from ir.streaming import time_loops
 from ir.streaming.chunks import Chunk, NeedsUnrolling, refuse
-from ir.streaming.facts import QUANTUM, Fact, Final, Head, Stream, mentions
+from ir.streaming.facts import QUANTUM, Fact, FinalValue, HeadValue, Stream, mentions
 from ir.streaming.rules import ready, result_type
-from ir.streaming.walk import In, Walk, in_block
+from ir.streaming.traversal import In, Traversal, in_block
 from ir.uses import size_names
 
 #: iterations that a loop is taken apart into at most
@@ -37,11 +37,11 @@ MOST_UNROLLED = 128
 MOST_ROUNDS = 8
 
 
-def scan(t: Walk, s: Scan) -> None:
+def scan(t: Traversal, s: Scan) -> None:
     if mentions(s.trip) and not s.count:
         time_loops.emit(t, s)
         return
-    moving = any(isinstance(t.env[v].fact, (Stream, Final)) for v in s.operands)
+    moving = any(isinstance(t.env[v].fact, (Stream, FinalValue)) for v in s.operands)
     if s.count and (moving or QUANTUM in size_names(s)):
         refuse(
             s.loc,
@@ -56,7 +56,7 @@ def scan(t: Walk, s: Scan) -> None:
 
 
 # ---------------------------------------------------------------- loops over other axes
-def across(t: Walk, s: Scan) -> None:
+def across(t: Traversal, s: Scan) -> None:
     """A loop whose iterations all see the whole chunk; raises NeedsUnrolling."""
     ins = aligned_ins(t, s)
     carried = {p: ins[p] for p in s.carries}
@@ -75,12 +75,12 @@ def across(t: Walk, s: Scan) -> None:
     t.define(list(results), list(results.values()))
 
 
-def aligned_ins(t: Walk, s: Scan) -> dict[In, Chunk]:
+def aligned_ins(t: Traversal, s: Scan) -> dict[In, Chunk]:
     """Return the chunks that the ports read, with streams of one rate aligned to one delay."""
     ins: dict[In, Chunk] = {}
     for p in s.ins:
         x = t.env[p.init if isinstance(p, Carry) else p.outer]
-        if isinstance(x.fact, Final):
+        if isinstance(x.fact, FinalValue):
             refuse(
                 s.loc,
                 "a loop over the last state of a loop over time",
@@ -88,7 +88,7 @@ def aligned_ins(t: Walk, s: Scan) -> dict[In, Chunk]:
                 "Return the state, or use the state of every frame.",
             )
         ins[p] = t.c.settled(x) if isinstance(x.fact, Stream) else x
-    late = max((x.fact.ready for x in ins.values() if isinstance(x.fact, Head)), default=0)
+    late = max((x.fact.ready for x in ins.values() if isinstance(x.fact, HeadValue)), default=0)
     streams = [x.stream for x in ins.values() if isinstance(x.fact, Stream)]
     for p, x in ins.items():
         if isinstance(x.fact, Stream) and not x.fact.uniform:
@@ -98,7 +98,7 @@ def aligned_ins(t: Walk, s: Scan) -> dict[In, Chunk]:
 
 
 def across_body(
-    t: Walk, s: Scan, ins: dict[In, Chunk], carried: dict[Carry, Chunk]
+    t: Traversal, s: Scan, ins: dict[In, Chunk], carried: dict[Carry, Chunk]
 ) -> tuple[Builder, dict[Carry, Chunk]]:
     t.env[s.index] = Chunk(Value(s.index.type, s.index.name))
     for p in s.ins:
@@ -132,12 +132,12 @@ def joined(s: Scan, before: Fact | None, after: Fact | None) -> Fact | None:
         known = before if after.uniform else after
         delays = [f.delay for f in (before, after) if not f.uniform]
         return replace(known, delay=max(delays), uniform=False, outside=None, fill=None)
-    if isinstance(before, Head) or isinstance(after, Head):
-        return Head(max(f.ready for f in (before, after) if isinstance(f, Head)))
+    if isinstance(before, HeadValue) or isinstance(after, HeadValue):
+        return HeadValue(max(f.ready for f in (before, after) if isinstance(f, HeadValue)))
     return before
 
 
-def brought(t: Walk, x: Chunk, fact: Fact | None) -> Chunk:
+def brought(t: Traversal, x: Chunk, fact: Fact | None) -> Chunk:
     """The first value of a carry with the fact of all."""
     if isinstance(fact, Stream) and isinstance(x.fact, Stream):
         return Chunk(t.c.delayed(x, fact.delay).value, fact)
@@ -145,7 +145,7 @@ def brought(t: Walk, x: Chunk, fact: Fact | None) -> Chunk:
 
 
 def outer_ports(
-    t: Walk,
+    t: Traversal,
     s: Scan,
     ins: dict[In, Chunk],
     carried: dict[Carry, Chunk],
@@ -178,7 +178,7 @@ def outer_ports(
     return tuple(ports), results
 
 
-def unrolled(t: Walk, s: Scan, why: NeedsUnrolling) -> None:
+def unrolled(t: Traversal, s: Scan, why: NeedsUnrolling) -> None:
     """Iteration by iteration, in the block around the loop."""
     if not isinstance(s.trip, int) or s.trip > MOST_UNROLLED or s.count or t.c.b is not t.c.top:
         refuse(
@@ -196,7 +196,7 @@ def unrolled(t: Walk, s: Scan, why: NeedsUnrolling) -> None:
         t.env[old] = t.env[new]
 
 
-def cond(t: Walk, s: Cond) -> None:
+def cond(t: Traversal, s: Cond) -> None:
     """Both branches on the chunk; neither may need state."""
     test = t.env[s.test]
     xs = {p: t.env[p.outer] for p in s.ins}
@@ -254,15 +254,15 @@ def joined_branches(s: Cond, a: Fact | None, b: Fact | None, test: Fact | None) 
             )
         same = a.uniform and b.uniform
         return replace(moving[0], outside=None, fill=None, uniform=same)
-    if any(isinstance(f, Final) for f in (a, b, test)):
+    if any(isinstance(f, FinalValue) for f in (a, b, test)):
         refuse(
             s.loc,
             "a branch on data over the last state of a loop over time",
             "That is known at the end only.",
             "Return the state, or use the state of every frame.",
         )
-    heads = [f for f in (a, b, test) if isinstance(f, Head)]
-    return Head(max(f.ready for f in heads)) if heads else a
+    heads = [f for f in (a, b, test) if isinstance(f, HeadValue)]
+    return HeadValue(max(f.ready for f in heads)) if heads else a
 
 
 __all__ = ["cond", "scan"]

@@ -14,24 +14,26 @@ from typing import Any, TypeAlias
 from ir.analysis.alias import view_layout
 from ir.layout import StridedLayout
 from ir.program import Op, Value
-from ir.streaming.chunks import Chunk, Chunks, refuse
-from ir.streaming.facts import QUANTUM, Final, Head, Stream, mentions, slope
+from ir.streaming.chunks import Chunk, ChunkBuilder, refuse
+from ir.streaming.facts import QUANTUM, FinalValue, HeadValue, Stream, mentions, slope
 from ir.types import Dim, Size, Type, names_in
 from ir.uses import dim_names
 
-Rule: TypeAlias = Callable[[Chunks, Op, Sequence[Chunk]], "Sequence[Chunk]"]
-RULES: dict[str, Rule] = {}
+StreamingRule: TypeAlias = Callable[[ChunkBuilder, Op, Sequence[Chunk]], "Sequence[Chunk]"]
+RULES: dict[str, StreamingRule] = {}
 #: the rules that take streams with frames before their first chunk
 MOVES: set[str] = set()
 #: those that make a stream of what is none
 MAKES: set[str] = set()
 
 
-def rule(*names: str, moves: bool = False, makes: bool = False) -> Callable[[Rule], Rule]:
+def rule(
+    *names: str, moves: bool = False, makes: bool = False
+) -> Callable[[StreamingRule], StreamingRule]:
     """Declare the rule of rows that move frames, or whose axes do not follow from the row.
     `moves`: it takes streams with a negative delay as well; `makes`: it also makes streams."""
 
-    def declare(f: Rule) -> Rule:
+    def declare(f: StreamingRule) -> StreamingRule:
         RULES.update(dict.fromkeys(names, f))
         MOVES.update(names if moves else ())
         MAKES.update(names if makes else ())
@@ -40,10 +42,10 @@ def rule(*names: str, moves: bool = False, makes: bool = False) -> Callable[[Rul
     return declare
 
 
-def apply(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+def apply(c: ChunkBuilder, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     """The chunks of an op with a stream among its operands, or whose type grows with it; raises
     SourceError if it cannot be streamed."""
-    if any(isinstance(x.fact, Final) for x in xs):
+    if any(isinstance(x.fact, FinalValue) for x in xs):
         refuse(
             op.loc,
             f"`{op.name}` of the last state of a loop over time",
@@ -78,9 +80,9 @@ def apply(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     )
 
 
-def waiting(c: Chunks, xs: Sequence[Chunk]) -> list[Chunk]:
+def waiting(c: ChunkBuilder, xs: Sequence[Chunk]) -> list[Chunk]:
     """Streams late enough that what comes from the first frames is there for all of them."""
-    ready = max((x.fact.ready for x in xs if isinstance(x.fact, Head)), default=0)
+    ready = max((x.fact.ready for x in xs if isinstance(x.fact, HeadValue)), default=0)
     out = []
     for x in xs:
         if isinstance(x.fact, Stream):
@@ -95,7 +97,7 @@ def chunk_dim(d: Dim, units: Dim) -> Dim:
     return slope(d) * units if mentions(d) else d
 
 
-def chunk_attrs(c: Chunks, op: Op) -> dict[str, Any]:
+def chunk_attrs(c: ChunkBuilder, op: Op) -> dict[str, Any]:
     """The attributes of an op on chunks."""
 
     def new(value: Any) -> Any:
@@ -113,12 +115,12 @@ def grows(op: Op) -> bool:
     return QUANTUM in dim_names(tuple(op.attrs.values()))
 
 
-def emit(c: Chunks, op: Op, values: Sequence[Value], **attrs: Any) -> Value:
+def emit(c: ChunkBuilder, op: Op, values: Sequence[Value], **attrs: Any) -> Value:
     (new,) = c.b.emit(op.name, values, {**op.attrs, **attrs}, op.results[0].name)
     return new
 
 
-def elementwise(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+def elementwise(c: ChunkBuilder, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     """Axes are aligned from the right."""
     ndim = op.result.type.ndim
     axes = [
@@ -132,7 +134,7 @@ def elementwise(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     return [Chunk(emit(c, op, [x.value for x in xs]), s)]
 
 
-def reduction(c: Chunks, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
+def reduction(c: ChunkBuilder, op: Op, xs: Sequence[Chunk]) -> Sequence[Chunk]:
     """A reduction over other axes than time."""
     (x,) = xs
     ndim = x.value.type.ndim
@@ -155,7 +157,7 @@ def moved(s: Stream, axis: int) -> Stream:
     return replace(s, axis=axis, outside=None)
 
 
-def tracked_view(c: Chunks, op: Op, x: Chunk) -> Sequence[Chunk]:
+def tracked_view(c: ChunkBuilder, op: Op, x: Chunk) -> Sequence[Chunk]:
     """A view that has the time in one axis, from its first frame to its last: its strides say
     where."""
     s, whole = x.stream, op.operands[0].type
@@ -181,7 +183,7 @@ def tracked_view(c: Chunks, op: Op, x: Chunk) -> Sequence[Chunk]:
     return [Chunk(emit(c, op, [x.value]), replace(s, axis=at[0]))]
 
 
-def result_type(c: Chunks, t: Type) -> Type:
+def result_type(c: ChunkBuilder, t: Type) -> Type:
     """The type of the chunk of a whole value."""
     return t.with_shape(chunk_dim(d, c.units) for d in t.shape)
 
@@ -199,12 +201,12 @@ def time_axis(op: Op, t: Type) -> int:
     return axes[0]
 
 
-def ready(xs: Sequence[Chunk]) -> Head | Final | None:
+def ready(xs: Sequence[Chunk]) -> HeadValue | FinalValue | None:
     """The fact of what is computed from values that are no streams."""
-    if any(isinstance(x.fact, Final) for x in xs):
-        return Final()
-    found = [x.fact.ready for x in xs if isinstance(x.fact, Head)]
-    return Head(max(found)) if found else None
+    if any(isinstance(x.fact, FinalValue) for x in xs):
+        return FinalValue()
+    found = [x.fact.ready for x in xs if isinstance(x.fact, HeadValue)]
+    return HeadValue(max(found)) if found else None
 
 
 __all__ = [

@@ -19,14 +19,22 @@ import numpy as np
 from ir.program import Builder, Carry, Const, Last, Op, Port, Scan, Seq, Stack, Value
 from ir.rewrite import in_order
 from ir.streaming.chunks import Chunk, NeedsUnrolling, refuse
-from ir.streaming.facts import Final, Head, Length, Stream, constant, mentions, slope
-from ir.streaming.making import table, whole_length
+from ir.streaming.creation_rules import table, whole_length
+from ir.streaming.facts import (
+    FinalValue,
+    HeadValue,
+    Stream,
+    StreamLength,
+    constant,
+    mentions,
+    slope,
+)
 from ir.streaming.rules import result_type
-from ir.streaming.walk import In, Walk, in_block
+from ir.streaming.traversal import In, Traversal, in_block
 from ir.uses import size_names, walk
 
 
-def emit(t: Walk, s: Scan) -> None:
+def emit(t: Traversal, s: Scan) -> None:
     """Emit the loop over the frames of a chunk, and keep its state."""
     if t.c.b is not t.c.top:
         raise NeedsUnrolling("a loop over the frames of the sequence", s.loc)
@@ -78,7 +86,7 @@ def check(s: Scan) -> None:
             )
 
 
-def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
+def delay(t: Traversal, s: Scan, rate: int, rest: int) -> int:
     """The delay of the iterations: that of the streams that they read."""
     late = [0, -rest]
     for p in s.ins:
@@ -86,9 +94,9 @@ def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
         if isinstance(fact, Stream) and isinstance(p, Seq) and not fact.uniform:
             assert isinstance(p.start, int)
             late.append(fact.delay + p.start)
-        elif isinstance(fact, Head):
+        elif isinstance(fact, HeadValue):
             late.append(fact.ready * rate)
-        elif isinstance(fact, Final):
+        elif isinstance(fact, FinalValue):
             refuse(
                 s.loc,
                 "a loop over time from the last state of another one",
@@ -98,7 +106,7 @@ def delay(t: Walk, s: Scan, rate: int, rest: int) -> int:
     return max(late)
 
 
-def length(t: Walk, s: Scan, rate: int, rest: int) -> Length:
+def length(t: Traversal, s: Scan, rate: int, rest: int) -> StreamLength:
     """The number of iterations: that of the frames that they read."""
     found = []
     for p in s.ins:
@@ -112,7 +120,7 @@ def length(t: Walk, s: Scan, rate: int, rest: int) -> Length:
 class TimeLoop:
     """One loop over time, whose iterations are a stream with the fact `fact`."""
 
-    def __init__(self, t: Walk, s: Scan, fact: Stream) -> None:
+    def __init__(self, t: Traversal, s: Scan, fact: Stream) -> None:
         self.t, self.s, self.c, self.fact = t, s, t.c, fact
         self.ports: list[Port] = []
         self.results: dict[Value, Chunk] = {}
@@ -229,7 +237,7 @@ class TimeLoop:
             after = body.where(gate, after, inner)
         end = Value(inner.type, inner.name)
         if last is not None:
-            self.results[last] = Chunk(end, Final())
+            self.results[last] = Chunk(end, FinalValue())
         self.ports.append(Carry(inner, first, after, end))
         return state, end
 

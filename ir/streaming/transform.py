@@ -15,13 +15,29 @@ from ir.loc import VerifyError
 from ir.opdef import ShapeError
 from ir.program import Cond, Input, Node, Op, Program, Scan, Slot, Value
 from ir.rewrite import drop_dead
-from ir.streaming import cumulative, layout, loops, making, windows, writes
-from ir.streaming.chunks import Chunk, Chunks, NeedsUnrolling, State, refuse
-from ir.streaming.facts import QUANTUM, Final, Head, Length, Stream, constant, mentions, slope
+from ir.streaming import (
+    creation_rules,
+    cumulative_rules,
+    layout_rules,
+    loops,
+    window_rules,
+    write_rules,
+)
+from ir.streaming.chunks import Chunk, ChunkBuilder, NeedsUnrolling, StreamState, refuse
+from ir.streaming.facts import (
+    QUANTUM,
+    FinalValue,
+    HeadValue,
+    Stream,
+    StreamLength,
+    constant,
+    mentions,
+    slope,
+)
 from ir.streaming.rules import apply, ready, result_type
 from ir.types import Dim, Type
 from ir.uses import size_names, walk
-from ir.verify import verify
+from ir.verifier import verify
 
 #: calls that run on Paddle's kernels: what is known of them, and what to do instead
 FOREIGN = {
@@ -46,11 +62,11 @@ FOREIGN = {
         ),
     ),
 }
-FAMILIES = (cumulative, layout, loops, making, windows, writes)
+FAMILIES = (cumulative_rules, layout_rules, loops, creation_rules, window_rules, write_rules)
 
 
 @dataclass(frozen=True)
-class Output:
+class StreamOutput:
     """An output of a streaming program. `axis` is None for one that is no stream; `final` if it is
     the state after the frames so far. A stream has `rate` frames for each unit, of which the first
     `delay` are no data, and `length` frames of data altogether."""
@@ -58,27 +74,27 @@ class Output:
     axis: int | None = None
     rate: int = 0
     delay: int = 0
-    length: Length = Length()
+    length: StreamLength = StreamLength()
     final: bool = False
 
 
 @dataclass(frozen=True, eq=False)
-class Streamed:
+class StreamedProgram:
     """The program for one call, the buffers that it keeps, and what its outputs are. `agreeing`:
     lengths that have to be equal for a sequence; `lengths`: those of all values."""
 
     program: Program
-    states: tuple[State, ...]
-    outputs: tuple[Output, ...]
-    agreeing: tuple[tuple[Length, ...], ...] = ()
-    lengths: tuple[Length, ...] = ()
+    states: tuple[StreamState, ...]
+    outputs: tuple[StreamOutput, ...]
+    agreeing: tuple[tuple[StreamLength, ...], ...] = ()
+    lengths: tuple[StreamLength, ...] = ()
 
 
-class Transform:
+class StreamTransform:
     """One walk. `env`: the chunk of every value of the old program so far."""
 
     def __init__(self, units: Dim, frames: int) -> None:
-        self.c = Chunks(units, frames)
+        self.c = ChunkBuilder(units, frames)
         self.env: dict[Value, Chunk] = {}
 
     def chunks(self, values: Iterable[Value]) -> list[Chunk]:
@@ -105,7 +121,7 @@ class Transform:
             reason, remedy = FOREIGN.get(call, FOREIGN[""])
             refuse(op.loc, f"`{call}`, which runs on Paddle's own kernel,", reason, remedy)
         moving = any(isinstance(x.fact, Stream) for x in xs)
-        early = any(isinstance(x.fact, (Head, Final)) for x in xs)
+        early = any(isinstance(x.fact, (HeadValue, FinalValue)) for x in xs)
         if (
             op.row.effect
             and (moving or early)
@@ -138,13 +154,13 @@ class Transform:
                 known += [x.fact.length] if x.fact.length not in known else []
 
 
-def stream(program: Program, units: Dim, frames: int) -> Streamed:
+def stream(program: Program, units: Dim, frames: int) -> StreamedProgram:
     """The program that takes `units` units of `frames` frames of the sequence.
 
     `program` is functional and without composite ops; its inputs that grow with QUANTUM are the
     sequence. Raises SourceError for an op that cannot be streamed.
     """
-    t = Transform(units, frames)
+    t = StreamTransform(units, frames)
     inputs = [_input(t, i) for i in program.inputs]
     if program.writes:
         target, value = program.writes[0]
@@ -188,10 +204,10 @@ def stream(program: Program, units: Dim, frames: int) -> Streamed:
     agreeing = tuple(tuple(c.lengths[q]) for q in sorted(c.assumed) if len(c.lengths[q]) > 1)
     described = tuple(map(_described, outputs))
     every = tuple(dict.fromkeys(n for found in c.lengths.values() for n in found))
-    return Streamed(new, tuple(c.states), described, (*agreeing, *c.agreeing), every)
+    return StreamedProgram(new, tuple(c.states), described, (*agreeing, *c.agreeing), every)
 
 
-def _input(t: Transform, i: Input) -> Input:
+def _input(t: StreamTransform, i: Input) -> Input:
     v, shape = i.value, i.value.type.shape
     at = [k for k, d in enumerate(shape) if mentions(d)]
     if not at:
@@ -201,12 +217,12 @@ def _input(t: Transform, i: Input) -> Input:
     assert slope(shape[axis]) == t.c.frames and constant(shape[axis]) == 0
     new = Value(Type(v.type.dtype, result_type(t.c, v.type).shape), v.name)
     outside = 0.0
-    t.env[v] = Chunk(new, Stream(axis, t.c.frames, 0, 0, Length(), outside=outside))
-    t.c.lengths[t.c.frames, 0] = [Length()]
+    t.env[v] = Chunk(new, Stream(axis, t.c.frames, 0, 0, StreamLength(), outside=outside))
+    t.c.lengths[t.c.frames, 0] = [StreamLength()]
     return Input(new, i.kind, i.name)
 
 
-def _output(t: Transform, v: Value | Slot) -> Chunk:
+def _output(t: StreamTransform, v: Value | Slot) -> Chunk:
     assert isinstance(v, Value)
     x = t.env[v]
     if isinstance(x.fact, Stream):
@@ -214,11 +230,11 @@ def _output(t: Transform, v: Value | Slot) -> Chunk:
     return x
 
 
-def _described(x: Chunk) -> Output:
+def _described(x: Chunk) -> StreamOutput:
     s = x.fact
     if isinstance(s, Stream):
-        return Output(s.axis, s.rate, s.delay, s.length)
-    return Output(final=isinstance(s, Final))
+        return StreamOutput(s.axis, s.rate, s.delay, s.length)
+    return StreamOutput(final=isinstance(s, FinalValue))
 
 
-__all__ = ["Output", "State", "Streamed", "Transform", "stream"]
+__all__ = ["StreamOutput", "StreamState", "StreamedProgram", "StreamTransform", "stream"]

@@ -10,8 +10,8 @@ import ast
 import functools
 import subprocess
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ FLOORS = {
         "ops",
         "uses pairs",
         "rewrite literal attributes",
-        "text verify interpreter",
+        "text verifier interpreter",
         "",
         "analysis",
         "passes",
@@ -39,7 +39,7 @@ FLOORS = {
         "memory allocation",
         "launches",
         "plan",
-        "lower",
+        "lowering",
         "interrupt host_calls poison code_cache",
         "executable",
         "segmented",
@@ -275,3 +275,54 @@ def test_modules_are_imported_at_the_top():
 def test_importing_a_package_does_not_import_paddle(package):
     code = f"import {package}, sys; sys.exit('paddle' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True)
+
+
+def definitions(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """The files that define a class, on whatever level, or an alias of a type of each name."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for p in paths:
+        for node in nodes(p):
+            if isinstance(node, ast.ClassDef):
+                found[node.name].append(p.as_posix())
+            elif isinstance(node, ast.AnnAssign) and "TypeAlias" in ast.unparse(node.annotation):
+                found[ast.unparse(node.target)].append(p.as_posix())
+    return found
+
+
+def defined_twice(paths: Iterable[Path]) -> dict[str, list[str]]:
+    return {name: homes for name, homes in definitions(paths).items() if len(homes) > 1}
+
+
+def hidden_submodules(package: Path, name: str) -> list[str]:
+    """The submodules of a package that its `__init__` binds to something else."""
+    inner = {p.stem for p in package.iterdir() if p.suffix in ("", ".py") and p.stem != "__init__"}
+    bound = []
+    for node in ast.parse((package / "__init__.py").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.module != name:
+            bound += [a.asname or a.name for a in node.names]
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            bound.append(node.name)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            bound += [q.id for t in targets for q in ast.walk(t) if isinstance(q, ast.Name)]
+    return sorted(inner & set(bound))
+
+
+def test_a_class_name_is_defined_once():
+    assert defined_twice(modules().values()) == {}
+
+
+def test_no_attribute_of_a_package_hides_a_submodule():
+    packages = {m: p.parent for m, p in modules().items() if p.name == "__init__.py"}
+    hidden = {m: hidden_submodules(p, m) for m, p in packages.items()}
+    assert {p: names for p, names in hidden.items() if names} == {}
+
+
+def test_the_checks_of_names_can_fail(tmp_path):
+    (tmp_path / "one.py").write_text("class Call: ...\n")
+    (tmp_path / "two.py").write_text("def f():\n    class Call: ...\n")
+    (tmp_path / "three.py").write_text("Call: TypeAlias = int\nOther: TypeAlias = str\n")
+    (tmp_path / "__init__.py").write_text("from ir.text import parse as one\ndef two(): ...\n")
+    found = defined_twice(tmp_path.glob("*.py"))
+    assert {name: len(homes) for name, homes in found.items()} == {"Call": 3}
+    assert hidden_submodules(tmp_path, "package") == ["one", "two"]

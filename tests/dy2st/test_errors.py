@@ -12,7 +12,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.library import modes
+from dy2st.library import layer_modes
 from dy2st.trace import user_stack
 from tests import check
 from tests.parity.models import wrong, wrong_data
@@ -143,7 +143,7 @@ def test_mixed_precision_that_has_an_effect_is_refused(monkeypatch):
     tracer, levels = paddle.base.framework._dygraph_tracer(), paddle.base.core.AmpLevel
     static = dy2st.to_static(lambda x: paddle.matmul(x, x))
     static(paddle.ones([2, 2]))
-    monkeypatch.setattr(modes, "MAY_BE_MIXED", True)
+    monkeypatch.setattr(layer_modes, "MAY_BE_MIXED", True)
     tracer._amp_level = levels.O1
     try:
         with pytest.raises(dy2st.SourceError, match="mixed precision"):

@@ -19,7 +19,7 @@ import numpy as np
 from executor import cpu, launches, register
 from executor.allocation import HOST, Memory
 from executor.cpu.launches import MapReduce, Pack, PackedGemm, PanelConv, PanelGemm
-from executor.executable import Table, output_bounds
+from executor.executable import CallTable, output_bounds
 from executor.host_calls import FUNCTION, RAISED
 from executor.launches import (
     Branch,
@@ -40,8 +40,8 @@ from executor.launches import (
     When,
 )
 from executor.memory import Buffer, Element, View
-from executor.plan.arena import Layout, aligned
-from executor.plan.loop_counts import counts
+from executor.plan.arena import ArenaLayout, aligned
+from executor.plan.trip_counts import counts
 from ir import Slot
 from ir.ops.gather_scatter import positions
 from ir.ops.linalg import transform
@@ -90,7 +90,7 @@ def reduced(rule, axes, source, d):
 @dataclass
 class Machine:
     lowered: Lowered
-    layout: Layout
+    layout: ArenaLayout
     sizes: dict[str, int]
     places: dict[Buffer, tuple[Bytes, int]] = field(default_factory=dict)
     numbers: dict[Buffer, int] = field(default_factory=dict)
@@ -404,7 +404,7 @@ class Machine:
         self.apart(x.ins, x.outs)
         ins = [np.ascontiguousarray(self.read(v)).reshape(self.geometry(v)[0]) for v in x.ins]
         outs = [np.zeros(self.geometry(v)[0], v.dtype.numpy) for v in x.outs]
-        at_ = self.table + 8 * Table.of(self.lowered.program).calls
+        at_ = self.table + 8 * CallTable.of(self.lowered.program).calls
         entries = [*(a.ctypes.data for a in (*ins, *outs)), *map(self.dim, x.sizes)]
         (ctypes.c_int64 * len(entries)).from_address(at_ + 8)[:] = entries
         if FUNCTION(ctypes.c_int64.from_address(at_).value)(x.number):
@@ -453,11 +453,11 @@ class Run:
     """A program that the machine runs; called with the address of the table of a call."""
 
     lowered: Lowered
-    layout: Layout
+    layout: ArenaLayout
     shown: list = field(default_factory=list)
 
     def run(self, table):
-        program, at_ = self.lowered.program, Table.of(self.lowered.program)
+        program, at_ = self.lowered.program, CallTable.of(self.lowered.program)
         entries = (ctypes.c_int64 * at_.asks).from_address(table)
         machine = Machine(self.lowered, self.layout, dict(zip(program.sizes, entries)))
         machine.table, machine.shown = table, self.shown
@@ -506,7 +506,7 @@ class Checked:
     def legalize(self, lowered: Lowered):
         return lowered if self.like is None else self.like.legalize(lowered)
 
-    def build(self, lowered: Lowered, layout: Layout):
+    def build(self, lowered: Lowered, layout: ArenaLayout):
         return Run(lowered, layout)
 
 

@@ -12,7 +12,7 @@ from executor.cpu import kernel_table
 from executor.cpu.launches import Pack, PackedGemm, PanelConv, PanelGemm
 from executor.cpu.target import current
 from executor.launches import BackendLaunch, Contract, Conv, Gemm, Loop, blocks
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from tests.executor.foreign import called
 from tests.executor.launch_machine import CHECKED, Checked
 from tests.executor.test_executor import examples_program, floats

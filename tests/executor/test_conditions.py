@@ -15,7 +15,7 @@ import executor
 from executor.allocation import HOST
 from ir import OPS, VerifyError, parse, verify
 from ir.analysis.conditions import unproven, with_requires
-from ir.analysis.extents import LARGEST, extents, too_large
+from ir.analysis.overflow import LARGEST, extents, too_large
 from ir.analysis.ranges import bounds_of_elements
 from ir.interpreter import bind_sizes
 from ir.literal import print_attr

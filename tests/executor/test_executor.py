@@ -15,7 +15,7 @@ from executor.cpu import target as targets
 from executor.cpu.codegen import source
 from executor.cpu.jit import assembly
 from executor.launches import Loop, views
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.plan import arena
 from ir.opdef import OPS
 from ir.program import Builder, Input, Program, Value

@@ -13,7 +13,7 @@ from executor.cpu.codegen import source
 from executor.cpu.jit import assembly
 from executor.cpu.launches import PackedGemm
 from executor.launches import Loop, Map
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.plan.arena import layout
 from ir.opdef import OPS, ShapeError
 from ir.scalar import evaluate as kernel_numpy

@@ -20,17 +20,17 @@ import executor
 from executor.cpu import machine
 from executor.cpu.codegen import LONGEST, source
 from executor.cpu.kernel_cache import kernel_of
-from executor.cpu.llvm_text import Module, Source
+from executor.cpu.llvm_text import LlvmModule, LlvmSource
 from executor.cpu.target import current
 from executor.launches import Map
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.memory import Buffer, View, whole
 from executor.plan.arena import layout
 from ir import Program, Value, evaluate
 from ir.autodiff import differentiate
 from ir.passes import fuse, run, undistinguished
-from ir.passes.fuse import Order
-from ir.passes.simplify import simplify
+from ir.passes.fusion import DynamicOrder
+from ir.passes.simplification import simplify
 from ir.program import Builder, Carry, Const, Input, Scan
 from ir.scalar.language import input_
 from ir.types import BOOL, F32, I64, Type
@@ -164,7 +164,7 @@ def stages(p: Program, gradient: bool) -> None:
         native(q)
 
 
-def native(p: Program) -> Source:
+def native(p: Program) -> LlvmSource:
     """The text of the native functions of a program."""
     target = machine()
     lowered = target.legalize(lower(p, target))
@@ -287,7 +287,7 @@ def test_names_bound_in_one_function_are_known_in_another() -> None:
 # ---------------------------------------------------------------- the order of groups
 def test_an_order_stays_one_whatever_is_moved() -> None:
     rng = random.Random(0)
-    order, want = Order(range(40)), list(range(40))
+    order, want = DynamicOrder(range(40)), list(range(40))
     for _ in range(3000):
         to = rng.randrange(len(want))
         moved = sorted(rng.sample(range(to + 1, len(want)), min(3, len(want) - to - 1)))
@@ -318,5 +318,5 @@ def test_a_kernel_is_passed_the_views_of_its_own_launch() -> None:
     root = input_(0, F32) * input_(1, F32)
     for ins in [(a, a), (a, b), (b, b), (b, a)]:
         m = Map((16,), ins, (root,), (out,))
-        _, actual = kernel_of(current(), Module(), m)
+        _, actual = kernel_of(current(), LlvmModule(), m)
         assert [id(v) for v in actual if isinstance(v, View)] == [id(v) for v in (*ins, out)]

@@ -22,10 +22,10 @@ from ir.program import (
     Cond,
     Const,
     Fused,
-    Go,
     Input,
     Join,
     Last,
+    LoopCondition,
     Program,
     Scan,
     Seq,
@@ -291,7 +291,7 @@ class Generator:
         if count:
             after = self.less(body, index, ports[0].inner, body_pool, trip != ENDLESS)
             init, always = self.first(b, ports[0].outer, pool)
-            ports.append(Go(init, after))
+            ports.append(LoopCondition(init, after))
             sure = sure and always
         ports += self.results(Size.named(count) if count else trip, body_pool, sure)
         scan = Scan(index, trip, tuple(ports), tuple(body.ops), count=count, size=size)

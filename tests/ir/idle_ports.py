@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from ir import Carry, Cond, Const, Go, Join, Last, Op, Program, Scan, Seq, Stack, Value
+from ir import Carry, Cond, Const, Join, Last, LoopCondition, Op, Program, Scan, Seq, Stack, Value
 from ir.program import Node, Port
 from ir.uses import counts, dim_names, has_effect, size_names, walk
 
@@ -25,7 +25,7 @@ def idle_ports(program: Program) -> list[str]:
     for node in walk(program.ops):
         ports: tuple[Port | Join, ...] = ()
         if isinstance(node, Scan):
-            ports = tuple(p for p in node.ports if not isinstance(p, Go))
+            ports = tuple(p for p in node.ports if not isinstance(p, LoopCondition))
         elif isinstance(node, Cond):
             ports = (*node.ins, *node.outs)
         for p in ports:

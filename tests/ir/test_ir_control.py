@@ -13,9 +13,9 @@ from ir import (
     Carry,
     Cond,
     Const,
-    Go,
     Input,
     Join,
+    LoopCondition,
     Op,
     Program,
     Require,
@@ -60,22 +60,24 @@ def test_the_verifier_rejects_while_loops():
         return Op("full", (), (v,), {"value": True, "shape": (), "dtype": BOOL})
 
     a, b = flag(), flag()
-    go, on = Go(FLAG, a), always(a)
+    go, on = LoopCondition(FLAG, a), always(a)
     v, w = Value(ROW.type, "v"), Value(ROW.type, "w")
     rejects("one go port and a name", while_())
     rejects("one go port and a name", while_(go, count="", body=[on]))
-    rejects("one go port and a name", while_(go, Go(FLAG, b), body=[on, always(b)]))
-    rejects("a go port is bool", while_(Go(FLAG, v), Const(v, ROW)))
+    rejects("one go port and a name", while_(go, LoopCondition(FLAG, b), body=[on, always(b)]))
+    rejects("a go port is bool", while_(LoopCondition(FLAG, v), Const(v, ROW)))
     rejects("before it is defined", while_(go))
     rejects("without a go port", while_(trip=ENDLESS, count=""))
     rejects("a seq port in", while_(go, Seq(v, X, 0), trip=ENDLESS, body=[on]))
     rejects("the count T of", while_(go, count="T", body=[on]))
-    rejects("the count n1 of", while_(go, body=[on]), while_(Go(FLAG, b), body=[always(b)]))
+    rejects(
+        "the count n1 of", while_(go, body=[on]), while_(LoopCondition(FLAG, b), body=[always(b)])
+    )
     tall = Value(Type(F32, (T, 3)))
     rejects("stack port", while_(go, Const(v, ROW), Stack(tall, v), body=[on]))
     size = Op("size", (), (Value(Type(I64)),), {"n": Size.named("n1")})
     rejects("a size that is not known there", size, while_(go, body=[on]))
-    inside = while_(Go(a, b), body=[always(b)])
+    inside = while_(LoopCondition(a, b), body=[always(b)])
     outside = while_(go, count="n2", body=[on, inside])
     rejects("a size that is not known there", outside, size)
     require = Require(Size.named("n1"), "==", T)

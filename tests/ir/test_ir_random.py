@@ -21,9 +21,9 @@ from ir import (
     Carry,
     Cond,
     Const,
-    Go,
     Input,
     Join,
+    LoopCondition,
     Op,
     Program,
     Scan,
@@ -286,7 +286,7 @@ class Generator:
             pool.append(last)
         if go is not None:
             more = self.next_test(body, within, (index, trip))
-            ports.append(Go(go, more))
+            ports.append(LoopCondition(go, more))
         length = Size.named(count) if count else trip
         v = self.r.choice(self.known(within, pool))
         axis = self.r.randint(0, v.type.ndim)

@@ -19,7 +19,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.compiled import entry, kernels
+from dy2st.compiled import entry, foreign_kernels
 from dy2st.compiled.training import BufferPool
 from executor.gpu import DriverError, HostCopyWarning
 from executor.gpu.driver import Pointer, driver
@@ -77,10 +77,10 @@ def gpu(monkeypatch):
     emulator.library()
     monkeypatch.setenv("EMULATOR_UNIFIED", "1")
     found = Paddle()
-    monkeypatch.setattr(kernels, "is_on_gpu", found.is_on_gpu)
-    monkeypatch.setattr(kernels, "makes_on_gpu", lambda: True)
-    monkeypatch.setattr(kernels, "gpu_place", paddle.CPUPlace)
-    monkeypatch.setattr(kernels, "current_stream", lambda: found.stream)
+    monkeypatch.setattr(foreign_kernels, "is_on_gpu", found.is_on_gpu)
+    monkeypatch.setattr(foreign_kernels, "makes_on_gpu", lambda: True)
+    monkeypatch.setattr(foreign_kernels, "gpu_place", paddle.CPUPlace)
+    monkeypatch.setattr(foreign_kernels, "current_stream", lambda: found.stream)
     yield found
     emulator.library().emu_on_host(ctypes.c_uint64(0), ctypes.c_uint64(0))
 
@@ -125,8 +125,8 @@ def test_memory_of_residuals_stays_with_its_stream():
     spare, place = BufferPool(), paddle.CPUPlace()
     tensor, dtype = paddle.empty([1 << 16]), paddle.float32
     for stream, taken in ((7, True), (8, False)):
-        spare.give(0, tensor, kernels.Placement(place, stream))
-        found = spare.take(0, tensor.shape, dtype, kernels.Placement(place, 7))
+        spare.give(0, tensor, foreign_kernels.Placement(place, stream))
+        found = spare.take(0, tensor.shape, dtype, foreign_kernels.Placement(place, 7))
         assert (found is tensor) == taken and not spare.held
 
 
@@ -193,13 +193,13 @@ def test_what_has_no_tensors_is_made_where_paddle_makes_them(gpu, monkeypatch):
     static = dy2st.to_static(makes, device="gpu")
     np.testing.assert_array_equal(static().numpy(), [2, 2, 2])
     assert gpu.since().here == 1
-    monkeypatch.setattr(kernels, "makes_on_gpu", lambda: False)
+    monkeypatch.setattr(foreign_kernels, "makes_on_gpu", lambda: False)
     np.testing.assert_array_equal(static().numpy(), [2, 2, 2])
     assert gpu.since().elsewhere == 1
 
 
 def test_a_call_with_tensors_on_the_host_only_runs_on_a_stream_of_its_own(gpu, monkeypatch):
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda t: False)
+    monkeypatch.setattr(foreign_kernels, "is_on_gpu", lambda t: False)
     static = dy2st.to_static(makes_of, device="gpu")
     x = paddle.ones([3])
     gpu.put_on_host(x)
@@ -215,7 +215,7 @@ def makes_of(x):
 @pytest.mark.parametrize("trained", [False, True])
 def test_code_of_the_cpu_is_given_nothing_on_the_gpu(monkeypatch, trained):
     """Nor when a later call has tensors there; no host call is made then."""
-    monkeypatch.setattr(kernels, "is_on_gpu", lambda t: t is there)
+    monkeypatch.setattr(foreign_kernels, "is_on_gpu", lambda t: t is there)
     monkeypatch.setattr(entry, "has_gpus", lambda: True)
     cell, here, there = Cell(), paddle.ones([4, 2, 3]), paddle.ones([4, 2, 3])
     static = dy2st.to_static(cell)

@@ -7,7 +7,7 @@ sizes, and the dims of the results must be affine in them.
 
 from dy2st.capture.foreign import print as print
 from dy2st.capture.foreign.host import computed_number, host_call, is_host
-from dy2st.capture.foreign.record import record, refuse_as_eager
+from dy2st.capture.foreign.recording import record, refuse_as_eager
 from dy2st.capture.foreign.refusals import (
     another_type,
     not_for_complex,

@@ -25,7 +25,7 @@ NUMBERS: dict[str, type] = {name: kind for kind, name in KEYS.items()}
 
 
 # ---------------------------------------------------------------- arguments as attributes
-class Template:
+class ArgumentTemplate:
     """Arguments as nested literals: tensors become operands, marked by their position. Numbers in
     lists, which may be sizes, may follow the index of a loop."""
 

@@ -23,7 +23,7 @@ from dy2st.capture.foreign.host_results import (
     CLOCKS,
     REMEDY,
     SEEDS,
-    Result,
+    HostResult,
     declared,
     generator_of,
     makes,
@@ -37,17 +37,17 @@ from dy2st.capture.foreign.populations import (
     not_shuffled,
 )
 from dy2st.capture.foreign.print import marks_of, text_of
-from dy2st.capture.foreign.reach import watched
+from dy2st.capture.foreign.reachability import watched
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.convert.marks import mark_of
 from dy2st.state.arrays import is_array, made_array, tensor_of
 from dy2st.state.container_writes import change
+from dy2st.state.containers.dynamic_lookup import element
 from dy2st.state.containers.elements import MOST_NUMBERS
-from dy2st.state.containers.lookup import element
 from dy2st.state.effects import name_of as known
 from dy2st.state.guards import is_constant
 from dy2st.state.ownership import note_contents, refuse
-from dy2st.state.strings import Text
+from dy2st.state.strings import LazyText
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Shape, Tensor
@@ -79,11 +79,11 @@ class Callee(str):
     function: Callable[..., object]
     owner: object
     still: bool
-    result: Result
+    result: HostResult
 
     @staticmethod
     def of(
-        name: str, function: Callable[..., object], owner: object, still: bool, result: Result
+        name: str, function: Callable[..., object], owner: object, still: bool, result: HostResult
     ) -> Callee:
         out = Callee(name)
         out.function, out.owner, out.still = function, owner, still
@@ -91,14 +91,14 @@ class Callee(str):
         return out
 
 
-class Held(str):
+class HeldArgument(str):
     """The text of an argument that is not a literal, with the argument."""
 
     value: object
 
     @staticmethod
-    def of(value: object) -> Held:
-        out = Held(f"<{type(value).__name__}>")
+    def of(value: object) -> HeldArgument:
+        out = HeldArgument(f"<{type(value).__name__}>")
         out.value = value
         return out
 
@@ -141,14 +141,14 @@ def host_call(
         )
     if acts(f):
         call = watched(trace, action(trace, f), name, (f,))
-        callee = Callee.of(name, call, acts, True, Result("nothing"))
+        callee = Callee.of(name, call, acts, True, HostResult("nothing"))
         return recorded(trace, callee, args, kwargs)
     if f in SEEDS:
-        callee = Callee.of(name, f, _NUMPY.__self__, False, Result("nothing"))
+        callee = Callee.of(name, f, _NUMPY.__self__, False, HostResult("nothing"))
         return recorded(trace, callee, args, kwargs)
     if f in CLOCKS:
         kind = CLOCKS[f]
-        result = Result("nothing") if kind is None else number(kind)
+        result = HostResult("nothing") if kind is None else number(kind)
         return recorded(trace, Callee.of(name, f, f, True, result), args, kwargs)
     raise refuse(
         f"{name}() in a translated function.",
@@ -228,7 +228,7 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
             items = list(population)
             return TraceList([element(trace, population, items, i, "list") for i in found.parts()])
         check_population(name, population)
-    template = Arguments(trace, name, tensors=False)
+    template = HostArguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
     ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
     names, exact = sorted(sizes_in(literal)), not template.operands
@@ -245,7 +245,7 @@ def check_sizes(
     literal: Literal,
     operands: Sequence[Value],
     names: Sequence[str],
-    result: Result,
+    result: HostResult,
 ) -> None:
     """The shape of a random array does not follow from numbers that the program computes."""
     twos = [np.full((), 2, v.type.dtype.numpy) for v in operands]
@@ -349,7 +349,7 @@ def action(trace: Trace, f: Any) -> Callable[..., None]:
 def recorded(
     trace: Trace, callee: Callee, args: Sequence[object], kwargs: Mapping[str, object]
 ) -> Any:
-    template = Arguments(trace, callee, tensors=callee.owner is None or callee.owner is acts)
+    template = HostArguments(trace, callee, tensors=callee.owner is None or callee.owner is acts)
     literal = template.all(args, kwargs)
     return emitted(trace, callee, literal, template.operands)
 
@@ -369,7 +369,7 @@ def emitted(trace: Trace, callee: Callee, literal: object, operands: Sequence[Va
     return array if result.kind == "array" else TraceList(list(array))
 
 
-class Arguments:
+class HostArguments:
     """Arguments as literals: values of the program become operands, marked by their position.
 
     tensors: the function takes tensors and arrays, too.
@@ -401,12 +401,12 @@ class Arguments:
             if isinstance(a, (Shape, paddle.Size)):
                 return {"size": tuple(map(self.of, a))}
             if hasattr(a, "_fields"):
-                return {"named": (Held.of(type(a)), *map(self.of, a))}
+                return {"named": (HeldArgument.of(type(a)), *map(self.of, a))}
         if a is None or type(a) in (bool, int, float):
             return a
-        if type(a) is Text and self.tensors:
+        if type(a) is LazyText and self.tensors:
             return {"text": marks_of(self.trace, a.parts, self.operands)}
-        return Held.of(self.known(a))
+        return HeldArgument.of(self.known(a))
 
     def operand(self, kind: str, value: Value) -> dict[str, int]:
         self.operands.append(value)
@@ -458,7 +458,7 @@ def rebuilt(
 
 
 def value_of(a: object, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> object:
-    if isinstance(a, Held):
+    if isinstance(a, HeldArgument):
         return a.value
     if isinstance(a, Size):
         return a.evaluate(sizes)

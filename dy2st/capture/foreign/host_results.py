@@ -23,7 +23,7 @@ from dy2st.trace.trace import current
 from ir import Size, Type
 
 #: a Python number, an array, a list of Python numbers, or nothing
-Kind: TypeAlias = Literal["number", "array", "list", "nothing"]
+ResultKind: TypeAlias = Literal["number", "array", "list", "nothing"]
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 REMEDY = (
     "Call it outside of the translated function and pass a number or a tensor; or draw an index "
@@ -32,10 +32,10 @@ REMEDY = (
 
 
 @dataclass(frozen=True)
-class Result:
+class HostResult:
     """The result of a host call. `type` is that of the value in the program; None for no result."""
 
-    kind: Kind
+    kind: ResultKind
     type: Type | None = None
     name: str = "a host call"
 
@@ -82,8 +82,8 @@ class Result:
         return np.stack([self.made(q, sizes) for q in values]).reshape(shape)
 
 
-def number(kind: type) -> Result:
-    return Result("number", Type(DTYPES[kind]))
+def number(kind: type) -> HostResult:
+    return HostResult("number", Type(DTYPES[kind]))
 
 
 #: clocks and other functions of the machine: each call gives another number
@@ -126,7 +126,7 @@ def makes(f: object) -> bool:
 
 
 # ---------------------------------------------------------------- marked functions
-def declared(f: Callable[..., object], spec: Any) -> Result:
+def declared(f: Callable[..., object], spec: Any) -> HostResult:
     """Return the declared result of a function marked with `dy2st.host`, which may raise."""
     trace = current()
     if trace is not None and trace.trying:
@@ -136,40 +136,42 @@ def declared(f: Callable[..., object], spec: Any) -> Result:
             "Write the `try` into the function that is called.",
         )
     if spec is None:
-        return Result("nothing")
+        return HostResult("nothing")
     if spec in (bool, int, float):
         return number(spec)
     shape, dtype = spec
-    return Result("array", Type(element_type(dtype), tuple(int(d) for d in shape)))
+    return HostResult("array", Type(element_type(dtype), tuple(int(d) for d in shape)))
 
 
 # ---------------------------------------------------------------- functions of generators
 Arguments: TypeAlias = Callable[[Mapping[str, int]], tuple[list[object], dict[str, object]]]
 
 
-def probed(f: Any, name: str, arguments: Arguments, names: Sequence[str], exact: bool) -> Result:
+def probed(
+    f: Any, name: str, arguments: Arguments, names: Sequence[str], exact: bool
+) -> HostResult:
     """The type of a generator's draw for `arguments`, which follow from the sizes `names`. `exact`
     is false if the program computes some arguments: the probe is made with ones instead."""
     if not exact and isinstance(generator_of(f), random.Random) and f.__name__ in NUMBERS:
         return number(NUMBERS[f.__name__])
     make = next(m for kind, m in GENERATORS.items() if isinstance(generator_of(f), kind))
 
-    def once(sizes: Mapping[str, int]) -> Result:
+    def once(sizes: Mapping[str, int]) -> HostResult:
         args, kwargs = arguments(sizes)
         return result_of(name, getattr(make(), f.__name__)(*args, **kwargs))
 
     return affine(once, names) if names else once({})
 
 
-def result_of(name: str, value: object) -> Result:
+def result_of(name: str, value: object) -> HostResult:
     if value is None:
-        return Result("nothing")
+        return HostResult("nothing")
     if isinstance(value, np.ndarray):
-        return Result("array", Type(element_type(value.dtype), value.shape))
+        return HostResult("array", Type(element_type(value.dtype), value.shape))
     if isinstance(value, list) and all(type(q) is type(value[0]) for q in value):
         kind = type(value[0]) if value else int
         if kind in DTYPES:
-            return Result("list", Type(DTYPES[kind], (len(value),)))
+            return HostResult("list", Type(DTYPES[kind], (len(value),)))
     value = value.item() if isinstance(value, (np.float64, np.integer, np.bool_)) else value
     if type(value) in DTYPES and (type(value) is not int or -(1 << 63) <= value < 1 << 63):
         return number(type(value))
@@ -189,7 +191,7 @@ def article(value: object) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def affine(once: Callable[[Mapping[str, int]], Result], names: Sequence[str]) -> Result:
+def affine(once: Callable[[Mapping[str, int]], HostResult], names: Sequence[str]) -> HostResult:
     """The result for sizes that a call brings: its dims follow from those of a few calls."""
     base = dict(zip(names, PRIMES))
     first = once(base)
@@ -210,13 +212,13 @@ def affine(once: Callable[[Mapping[str, int]], Result], names: Sequence[str]) ->
             "",
             "Give the size as a number in input_spec.",
         )
-    return Result(first.kind, found)
+    return HostResult(first.kind, found)
 
 
 __all__ = [
     "CLOCKS",
     "SEEDS",
-    "Result",
+    "HostResult",
     "declared",
     "generator_of",
     "number",

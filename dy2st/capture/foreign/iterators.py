@@ -13,7 +13,7 @@ import warnings
 from typing import Any
 
 from dy2st.capture.foreign.host import Callee, recorded
-from dy2st.capture.foreign.host_results import Result, result_of
+from dy2st.capture.foreign.host_results import HostResult, result_of
 from dy2st.state.ownership import refuse
 from dy2st.trace.trace import Trace
 
@@ -56,7 +56,7 @@ def advanced(trace: Trace, iterator: object, default: tuple[object, ...]) -> obj
     return recorded(trace, Callee.of("next", take, iterator, False, result), (), {})
 
 
-def given(*elements: object) -> Result:
+def given(*elements: object) -> HostResult:
     """Return the result type of a call that returns one of these elements."""
     if not elements:
         raise StopIteration

@@ -8,8 +8,8 @@ import numpy as np
 import paddle
 
 from dy2st.state.arrays import is_array
+from dy2st.state.containers.dynamic_lookup import is_called, one_kind, picked
 from dy2st.state.containers.elements import MOST_NUMBERS
-from dy2st.state.containers.lookup import is_called, one_kind, picked
 from dy2st.state.ownership import refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import Tensor

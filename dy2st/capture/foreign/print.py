@@ -15,9 +15,9 @@ from paddle.base.framework import EagerParamBase
 
 from dy2st.capture.foreign.run import HOST_CALLS
 from dy2st.state.arrays import is_array
-from dy2st.state.containers.either import is_int_or_float
+from dy2st.state.containers.tagged_union import is_int_or_float
 from dy2st.state.ownership import refuse
-from dy2st.state.strings import PLAIN, Shown, pieces, value_in
+from dy2st.state.strings import PLAIN, FormattedValue, pieces, value_in
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import Trace, current
 from ir import Op, Value
@@ -61,7 +61,7 @@ def marks_of(trace: Trace, parts: Sequence[Any], operands: list[Value]) -> tuple
     """The parts of a text as literals; the values that it shows are added to `operands`."""
     marks: list[object] = []
     for q in parts:
-        if isinstance(q, Shown):
+        if isinstance(q, FormattedValue):
             operands.append(value_in(trace, q.value))
             marks.append({"shown": (len(operands) - 1, q.how, q.spec, *kind_of(q.value))})
         elif q and marks and isinstance(marks[-1], str):

@@ -59,7 +59,7 @@ PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 LARGER = (97, 109, 127, 139, 151, 163, 179, 191)
 
 
-class Unclear(ValueError):
+class ProbeInconclusive(ValueError):
     """Stand-ins do not determine the result; eager Paddle has no such error."""
 
 
@@ -104,19 +104,21 @@ class Probe:
             return first, structure, written
         moved = {n: self.once({**base, n: base[n] + 1})[0] for n in self.sizes}
         if any(len(q) != len(first) for q in moved.values()):
-            raise Unclear("the number of results follows from a named size")
+            raise ProbeInconclusive("the number of results follows from a named size")
         types = [self.affine(i, t, base, moved) for i, t in enumerate(first)]
         larger, small = ({n: v + 3 for n, v in base.items()}, dict.fromkeys(base, 2))
         for check, may_fail in ((larger, not self.are_sizes(larger)), (small, True)):
             if not self.holds(types, check, may_fail):
-                raise Unclear("the shape of the result does not follow from the named sizes")
+                raise ProbeInconclusive(
+                    "the shape of the result does not follow from the named sizes"
+                )
         return types, structure, written
 
     def tied(self) -> tuple[list[Type], object, dict[int, int]]:
         """The first run. Where the kernel does not take sizes that differ, sizes of the program are
         taken to be equal, which becomes a condition of the program."""
         if self.name in UNCHECKED and self.sizes:
-            raise Unclear("its sizes have to be numbers in input_spec")
+            raise ProbeInconclusive("its sizes have to be numbers in input_spec")
         error: Exception | None = None
         for same in self.ties():
             self.same = same

@@ -13,9 +13,9 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.user_stack import perform
 from ir import Op
 
-HostCall: TypeAlias = Callable[[Op, Sequence[np.ndarray], Mapping[str, int]], "list[np.ndarray]"]
+PythonCall: TypeAlias = Callable[[Op, Sequence[np.ndarray], Mapping[str, int]], "list[np.ndarray]"]
 #: calls that Python makes itself, by the name of the call
-HOST_CALLS: dict[str, HostCall] = {}
+HOST_CALLS: dict[str, PythonCall] = {}
 
 
 def function(call: str) -> Callable[..., object]:

@@ -27,7 +27,7 @@ from ir.types import I64, Dim, Type
 
 
 @dataclass(frozen=True)
-class Picked:
+class AdvancedIndex:
     """One item: the first axis that it indexes, the sizes of its axes, and one i64 tensor for each,
     or a bool tensor. An item without axes of its own indexes a new one."""
 
@@ -46,26 +46,26 @@ def is_mask(item: object) -> TypeGuard[Tensor]:
     return isinstance(item, Tensor) and item.dtype == paddle.bool
 
 
-def index_tensors(e: Emitter, item: object, axis: int, sizes: tuple[Dim, ...]) -> Picked:
+def index_tensors(e: Emitter, item: object, axis: int, sizes: tuple[Dim, ...]) -> AdvancedIndex:
     """Raises IndexError and ValueError as NumPy does."""
     if is_mask(item):
         shape = e.type(item).shape
         if any(isinstance(a, int) and isinstance(b, int) and a != b for a, b in zip(shape, sizes)):
             raise IndexError(f"a mask of shape {list(shape)} for axes of {list(sizes)}")
         flag = e.reshape(item, shape=(1,)) if not shape else item
-        return Picked(axis, sizes, (flag,), True)
+        return AdvancedIndex(axis, sizes, (flag,), True)
     if isinstance(item, Tensor):
-        return Picked(axis, sizes, (indices(e, item),))
+        return AdvancedIndex(axis, sizes, (indices(e, item),))
     array = None if held(item) else np.asarray(item)
     if array is None:
-        return Picked(axis, sizes, (stacked(e, item),))
+        return AdvancedIndex(axis, sizes, (stacked(e, item),))
     if array.dtype == np.bool_:
-        return Picked(axis, sizes, chosen(array, sizes))
+        return AdvancedIndex(axis, sizes, chosen(array, sizes))
     if array.size == 0:
         array = array.astype(np.int64)
     if array.dtype.kind != "i":
         raise ValueError(f"an index of {array.dtype}")
-    return Picked(axis, sizes, (paddle.to_tensor(array.astype(np.int64)),))
+    return AdvancedIndex(axis, sizes, (paddle.to_tensor(array.astype(np.int64)),))
 
 
 def chosen(mask: np.ndarray, sizes: tuple[Dim, ...]) -> tuple[object, ...]:
@@ -102,7 +102,7 @@ def indices(e: Emitter, item: object) -> FakeTensor:
 
 # ---------------------------------------------------------------- where elements lie
 @dataclass(frozen=True)
-class Place:
+class IndexedAxes:
     """Index tensors of one shape for the axes from `axis` on, and the shape of what they pick."""
 
     axis: int
@@ -110,7 +110,7 @@ class Place:
     shape: tuple[Dim, ...]
 
 
-def place(e: Emitter, x: object, picks: Sequence[Picked]) -> Place:
+def place(e: Emitter, x: object, picks: Sequence[AdvancedIndex]) -> IndexedAxes:
     by_axis = {p.axis + k: q for p in picks for k, q in enumerate(p.tensors)}
     shape = broadcast(*(e.type(q).shape for q in by_axis.values()))
     sizes, first, last = e.type(x).shape, min(by_axis), max(by_axis)
@@ -129,10 +129,10 @@ def place(e: Emitter, x: object, picks: Sequence[Picked]) -> Place:
             counted = counting(e, sizes[a])
             one = e.reshape(counted, shape=(sizes[a], *(1 for _ in range(behind))))
         index.append(one if e.type(one).shape == whole else e.expand(one, shape=whole))
-    return Place(start, tuple(index), (*sizes[:start], *whole, *sizes[last + 1 :]))
+    return IndexedAxes(start, tuple(index), (*sizes[:start], *whole, *sizes[last + 1 :]))
 
 
-def pick(e: Emitter, x: object, picks: Sequence[Picked]) -> FakeTensor:
+def pick(e: Emitter, x: object, picks: Sequence[AdvancedIndex]) -> FakeTensor:
     """The elements of `x` that the items pick, as a copy."""
     at = place(e, x, picks)
     if len(at.index) == 1:
@@ -140,7 +140,7 @@ def pick(e: Emitter, x: object, picks: Sequence[Picked]) -> FakeTensor:
     return e.gather_nd(x, *at.index, axis=at.axis)
 
 
-def assigned(e: Emitter, x: object, picks: Sequence[Picked], value: object) -> FakeTensor:
+def assigned(e: Emitter, x: object, picks: Sequence[AdvancedIndex], value: object) -> FakeTensor:
     """`x` with `value` at the elements that the items pick."""
     if picks[0].mask:
         return masked(e, x, picks[0], value)
@@ -151,7 +151,7 @@ def assigned(e: Emitter, x: object, picks: Sequence[Picked], value: object) -> F
     return e.scatter_nd(x, fitted(e, t, value), *at.index, axis=at.axis)
 
 
-def masked(e: Emitter, x: object, p: Picked, value: object) -> FakeTensor:
+def masked(e: Emitter, x: object, p: AdvancedIndex, value: object) -> FakeTensor:
     """`x` with `value` at the elements that a mask selects."""
     t = e.type(x)
     new = value if isinstance(value, Tensor) else number(e, value, t)
@@ -188,4 +188,4 @@ def number(e: Emitter, value: object, t: Type) -> FakeTensor:
     return paddle.to_tensor(np.asarray(value))
 
 
-__all__ = ["Picked", "assigned", "fitted", "index_tensors", "is_mask", "pick"]
+__all__ = ["AdvancedIndex", "assigned", "fitted", "index_tensors", "is_mask", "pick"]

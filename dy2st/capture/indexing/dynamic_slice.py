@@ -49,7 +49,7 @@ def _distance(trace: Trace, first: Value, end: Value) -> int | None:
     """`end - first` where both are one value and a number, which may be `first` itself. Others may
     leave the axis and are cut there: `x[i * n : (i + 1) * n]`."""
     for base in ((first,), ()):
-        places = _Polynomials(trace)
+        places = _BoundPolynomials(trace)
         for v in base:
             places.atom(v)
         low, high = places.of(first), places.of(end)
@@ -60,7 +60,7 @@ def _distance(trace: Trace, first: Value, end: Value) -> int | None:
     return None
 
 
-class _Polynomials:
+class _BoundPolynomials:
     """Integers as polynomials of others, which have names here. `ops`: those that expressions are
     made of, by the number of their frame; none from outside of frame `first`, the body of the
     innermost loop, which may still write what these read."""

@@ -19,9 +19,16 @@ import numpy as np
 import paddle
 
 from dy2st.capture import detached_writes, foreign
-from dy2st.capture.indexing.advanced import Picked, assigned, fitted, index_tensors, is_mask, pick
+from dy2st.capture.indexing.advanced import (
+    AdvancedIndex,
+    assigned,
+    fitted,
+    index_tensors,
+    is_mask,
+    pick,
+)
 from dy2st.capture.indexing.dynamic_slice import window
-from dy2st.capture.indexing.masks import Changed, Selected, selected
+from dy2st.capture.indexing.masks import MaskedSelection, MaskedUpdate, selected
 from dy2st.capture.indexing.slices import picked, sliced
 from dy2st.state.arrays import tensor_of
 from dy2st.state.ownership import refuse
@@ -66,7 +73,7 @@ def old_items(trace: Trace, x: Tensor, index: object) -> object:
     refuse_mixed(trace, items)
     e = Emitter(trace)
     parts = checked(trace, x, index, lambda: view(e, x, items))
-    return Selected(e, e.assign(parts.view), parts.picks[0].selection)
+    return MaskedSelection(e, e.assign(parts.view), parts.picks[0].selection)
 
 
 def setitem(trace: Trace, x: Tensor, index: object, value: object) -> None:
@@ -77,12 +84,12 @@ def setitem(trace: Trace, x: Tensor, index: object, value: object) -> None:
     refuse_mixed(trace, items)
     fake = lift(trace, x)
     e.check_leaf(fake)
-    made = value.whole if isinstance(value, Changed) else value
+    made = value.whole if isinstance(value, MaskedUpdate) else value
     trained = grad_enabled() and isinstance(made, Tensor) and not lift(trace, made).stop_gradient
     if trained and fake.stop_gradient:
         detached_writes.attach(trace, fake)
     parts = checked(trace, x, index, lambda: view(e, x, items))
-    if isinstance(value, Changed):
+    if isinstance(value, MaskedUpdate):
         change = value
         new = checked(trace, x, index, lambda: change.joined(e, parts.view))
     elif parts.picks:
@@ -123,7 +130,7 @@ def checked(trace: Trace, x: Tensor, index: object, make: Callable[[], T]) -> T:
         raise foreign.refusal(trace, "Tensor.indexing", error, eager=eager) from None
 
 
-def apart(trace: Trace, x: Tensor, value: object, picks: Sequence[Picked]) -> None:
+def apart(trace: Trace, x: Tensor, value: object, picks: Sequence[AdvancedIndex]) -> None:
     """Eager Paddle writes element after element, and reads the value and the indices meanwhile."""
     root = trace.root(lift(trace, x)._value)
     read = [q for p in picks for q in p.tensors]
@@ -170,20 +177,20 @@ def refuse_mixed(trace: Trace, items: Sequence[object]) -> None:
 
 # ---------------------------------------------------------------- the view
 @dataclass(frozen=True)
-class Parts:
+class IndexParts:
     """The parts of an index: the view by its basic items, and the tensors that pick elements of
     it."""
 
     view: FakeTensor
-    picks: tuple[Picked, ...]
+    picks: tuple[AdvancedIndex, ...]
 
 
-def view(e: Emitter, x: Tensor, items: Sequence[object]) -> Parts:
+def view(e: Emitter, x: Tensor, items: Sequence[object]) -> IndexParts:
     """Return the chain of views of the basic items, with the axes that the remaining items
     index."""
     out, axis = x, 0
     new_axes: list[int] = []
-    picks: list[Picked] = []
+    picks: list[AdvancedIndex] = []
     for item in filled(e, x, items):
         at = axis + len(new_axes)
         if item is None:
@@ -204,7 +211,7 @@ def view(e: Emitter, x: Tensor, items: Sequence[object]) -> Parts:
         shape = list(e.type(out).shape)
         shape.insert(a, 1)
         out = e.reshape(out, shape=tuple(shape))
-    return Parts(e.alias(x) if out is x else out, tuple(picks))
+    return IndexParts(e.alias(x) if out is x else out, tuple(picks))
 
 
 def item_bounds(e: Emitter, item: slice) -> slice:
@@ -253,7 +260,7 @@ def boolean(item: object) -> bool:
     return False
 
 
-def refuse_new_axes(e: Emitter, new_axes: Sequence[int], picks: Sequence[Picked]) -> None:
+def refuse_new_axes(e: Emitter, new_axes: Sequence[int], picks: Sequence[AdvancedIndex]) -> None:
     own = {p.axis for p in picks if not p.sizes}
     if set(new_axes) - own:
         raise refuse(

@@ -118,7 +118,7 @@ def as_many(e: Emitter, mask: Mask, t: Type, value: Tensor) -> bool:
 
 # ---------------------------------------------------------------- x[mask] op= value
 @dataclass(frozen=True)
-class Selected:
+class MaskedSelection:
     """`x[mask]`, which only `op=` may use: `whole` is a copy of what the mask selects from."""
 
     e: Emitter
@@ -127,7 +127,7 @@ class Selected:
 
     def changed(
         self, op: str, apply: Callable[[FakeTensor, object], FakeTensor], value: object
-    ) -> Changed:
+    ) -> MaskedUpdate:
         e = self.e
         if op == "@" or not _elementwise(value):
             raise foreign.shape_by_value(e.trace, "x[mask]")
@@ -138,7 +138,7 @@ class Selected:
         except (ShapeError, ValueError) as cause:
             raise_defect(cause)
             raise foreign.refusal(e.trace, "Tensor.__setitem__", cause, eager=True) from None
-        return Changed(apply(old, new), self.mask)
+        return MaskedUpdate(apply(old, new), self.mask)
 
     def _operands(self, op: str, value: object) -> tuple[FakeTensor, object]:
         """The old elements and the value, as `op` takes them."""
@@ -157,7 +157,7 @@ class Selected:
 
 
 @dataclass(frozen=True)
-class Changed:
+class MaskedUpdate:
     """The value that `x[mask] op= value` assigns: values for all elements, and the mask."""
 
     whole: FakeTensor
@@ -178,4 +178,4 @@ def _elementwise(value: object) -> bool:
     return known or is_runtime_scalar(value) or is_symint(value)
 
 
-__all__ = ["Changed", "Mask", "Selected", "replaced"]
+__all__ = ["MaskedUpdate", "Mask", "MaskedSelection", "replaced"]

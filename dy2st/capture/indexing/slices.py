@@ -9,7 +9,7 @@ from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
 from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, sources, stop, value_in
-from dy2st.trace.signals import LeavesAxis, NeedsConcrete
+from dy2st.trace.signals import IndexOutOfRange, NeedsConcrete
 from dy2st.trace.symint import bounds, dim_of, is_symint, note_measured
 from dy2st.trace.trace import Trace
 from ir import ENDLESS
@@ -45,7 +45,7 @@ def in_range(e: Emitter, item: Any, n: Dim, ends: Any) -> object:
         return item
     gap = ends[1] - n
     if isinstance(gap, int) and gap >= 0 and not any(q.open for q in item.loops):
-        raise LeavesAxis(f"index {item!r} leaves an axis of {n}", item.loops)
+        raise IndexOutOfRange(f"index {item!r} leaves an axis of {n}", item.loops)
     high = ends[1]
     if isinstance(high, int) and high < 0:
         return e.trace.sym(item.dim + n)

@@ -10,9 +10,18 @@ from dataclasses import replace
 from typing import Any
 
 from dy2st.state.containers.constants import is_constant, is_exact, is_open
-from dy2st.state.containers.terms import Terms
-from dy2st.trace.signals import AlsoArgument
-from dy2st.trace.undo import MISSING, Attr, Item, Kind, Location, Passed, Within, kind_of
+from dy2st.state.containers.guard_expressions import GuardExpressions
+from dy2st.trace.signals import RetraceForAlias
+from dy2st.trace.undo import (
+    MISSING,
+    ArgumentLocation,
+    AttributeLocation,
+    ContainerKind,
+    ItemLocation,
+    Location,
+    LookedUpLocation,
+    kind_of,
+)
 
 #: classes of the standard library, written in Python, around a container
 WRAPPERS = {
@@ -88,7 +97,7 @@ class ContainerGuards:
     `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
     `restores` puts them back."""
 
-    terms: Terms
+    terms: GuardExpressions
     ids: dict[int, str]
     names: dict[str, object]
     held: list[object]
@@ -124,7 +133,7 @@ class ContainerGuards:
         self.kept = kept
         for k, q in enumerate(leaves):
             if is_open(q) and id(q) not in self.ids:
-                self.open(q, f"_L[{k}]", Passed(k))
+                self.open(q, f"_L[{k}]", ArgumentLocation(k))
             if kind_of(q) is not None:
                 self.contents(q)
 
@@ -179,7 +188,7 @@ class ContainerGuards:
                 self.containers[id(value)] = value
             return f"{expression} is {self.ref(value)}"
         if id(value) not in self.kept:
-            raise AlsoArgument(value)
+            raise RetraceForAlias(value)
         return f"{expression} is {given}"
 
     # ------------------------------------------------------------ where containers are
@@ -201,11 +210,11 @@ class ContainerGuards:
         if home is None:
             return place
         expression = self.ref(place.obj)
-        if isinstance(place, Item):
+        if isinstance(place, ItemLocation):
             expression = self.element(place.obj, place.index)
-        elif isinstance(place, Attr):
+        elif isinstance(place, AttributeLocation):
             expression = f"{expression}.{place.name}"
-        return Within(home, replace(place, obj=None), expression, str(place))
+        return LookedUpLocation(home, replace(place, obj=None), expression, str(place))
 
     def stand_for(self, new: tuple[object, ...], old: tuple[object, ...]) -> None:
         """A tuple is read in place of another one, whose guards are its own."""
@@ -248,7 +257,7 @@ class ContainerGuards:
 
     # ------------------------------------------------------------ elements
     def item(self, obj: object, index: object, value: object, whole: bool = True) -> None:
-        place = Item(obj, index)
+        place = ItemLocation(obj, index)
         self.expect(self.located(place).key, self.element(obj, index), value, place, whole)
 
     def element(self, obj: object, index: object) -> str:
@@ -315,14 +324,14 @@ class ContainerGuards:
             for i, v in enumerate(values):
                 self.item(obj, i, v)
 
-    def note_numbers(self, obj: Any, kind: Kind | None) -> None:
+    def note_numbers(self, obj: Any, kind: ContainerKind | None) -> None:
         """The numbers among constants, which may be inputs when they turn out to vary."""
         if kind is None or not kind.indexed or len(self.met[id(obj)][2]) > MOST_NUMBERS:
             return
         contents = kind.contents(obj)
         for index, value in contents if kind.mapping else enumerate(contents):
             if type(value) in (int, float):
-                place = self.located(Item(obj, index))
+                place = self.located(ItemLocation(obj, index))
                 self.numbers[place.key] = place, value
 
     def now(self, obj: object, text: str, plain: str = "tuple({})") -> str:
@@ -382,7 +391,7 @@ class ContainerGuards:
             for name, value in list(obj.__dict__.items()) if fields else ():
                 if value is not fields.get(name, MISSING) and is_stand_in(value):
                     put_attr(obj, name, fields.get(name, MISSING))
-                    found.append(str(Attr(obj, name)))
+                    found.append(str(AttributeLocation(obj, name)))
             kind = kind_of(obj)
             if kind is not None and changed(kind.contents(obj), contents, whole):
                 kind.fill(obj, contents)

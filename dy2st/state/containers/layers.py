@@ -6,7 +6,7 @@
 The stand-in is a Layer of their class. Its attributes are those of all Layers: what is equal is
 itself, of tensors and numbers the index picks one, of Layers there is another stand-in. Every read
 is one of each Layer, for the guards. Attributes that are stored in it are those of all Layers
-(`dy2st.state.containers.columns`).
+(`dy2st.state.containers.layer_attributes`).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import paddle
 
 from dy2st.state.containers.constants import is_constant, is_plain, same_constant
 from dy2st.state.guards import is_foreign, is_setting
-from dy2st.trace.facts import Doubt
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import RuntimeScalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import SymInt
 from dy2st.trace.trace import Frame, Trace, current
+from dy2st.trace.trace_state import AmbiguousContainer
 
 Layer = paddle.nn.Layer
 #: the dicts of a Layer in which others look for tensors and Layers
@@ -38,7 +38,7 @@ INTERNAL = frozenset(
 #: what of that is another one in each Layer
 NAMES = ("_full_name", "_helper", "_op_recorder")
 #: how the value of an attribute follows from those of all Layers
-Merge: TypeAlias = Callable[[Trace, "Picked", str, list[Any]], object]
+AttributeMerge: TypeAlias = Callable[[Trace, "SelectedLayer", str, list[Any]], object]
 
 
 # ---------------------------------------------------------------- one structure
@@ -106,7 +106,7 @@ def equal(values: Sequence[object]) -> bool:
 
 # ---------------------------------------------------------------- the stand-in
 @dataclass(frozen=True, eq=False)
-class Picked:
+class SelectedLayer:
     """The Layers that a stand-in stands for, and the index `at` that picks one. `owners` has an
     object for each attribute, under which its elements are known, `known` what was read."""
 
@@ -114,7 +114,7 @@ class Picked:
     layers: Sequence[object]
     at: RuntimeScalar | SymInt
     owners: dict[str, object]
-    merge: Merge
+    merge: AttributeMerge
     known: dict[str, object] = field(default_factory=dict)
 
     def has(self, name: str) -> bool:
@@ -140,10 +140,10 @@ def homes(layer: object) -> Iterator[dict[str, Any]]:
     yield from (fields[name] for name in PARTS)
 
 
-class Members(dict[str, Any]):
+class MemberDict(dict[str, Any]):
     """A dict of a stand-in: what is in it is looked up when it is read."""
 
-    def __init__(self, names: Sequence[str], picked: Picked) -> None:
+    def __init__(self, names: Sequence[str], picked: SelectedLayer) -> None:
         super().__init__(dict.fromkeys(names))
         self.picked = picked
 
@@ -165,7 +165,7 @@ class Members(dict[str, Any]):
 class LayerTable:
     """Layers of one structure, of which an index picks one."""
 
-    def __init__(self, layers: Sequence[object], merge: Merge) -> None:
+    def __init__(self, layers: Sequence[object], merge: AttributeMerge) -> None:
         self.layers, self.merge = layers, merge
         self.owners: dict[str, object] = {}
         self.kind = derived(type(layers[0]))
@@ -173,16 +173,18 @@ class LayerTable:
     def item(
         self, trace: Trace, at: object, i: RuntimeScalar | SymInt, inner: Sequence[Frame]
     ) -> object:
-        picked = Picked(trace, self.layers, i, self.owners, self.merge)
+        picked = SelectedLayer(trace, self.layers, i, self.owners, self.merge)
         first = fields_of(self.layers[0])
         one: object = object.__new__(self.kind)
         fields = {n: first[n] for n in first if self.is_shared(n)}
-        fields.update((n, Members(list(first[n]), picked)) for n in PARTS)
+        fields.update((n, MemberDict(list(first[n]), picked)) for n in PARTS)
         one.__dict__.update(fields)
         trace.objects.picked[id(one)] = (one, picked)
         trace.make(one)
         why = "is stored in, or is compared with others, where an index picks it"
-        trace.doubt(Doubt(one, tuple(self.layers), lambda: picked.stop(f"a Layer {why}")))
+        trace.doubt(
+            AmbiguousContainer(one, tuple(self.layers), lambda: picked.stop(f"a Layer {why}"))
+        )
         return one
 
     def is_shared(self, name: str) -> bool:
@@ -217,7 +219,7 @@ def identity(layer: object) -> NeedsConcrete:
     return NeedsConcrete(what) if found is None else found.stop(what)
 
 
-def picked_of(trace: Trace, x: object) -> Picked | None:
+def picked_of(trace: Trace, x: object) -> SelectedLayer | None:
     """The Layers that `x` stands for; None for any other object."""
     found = trace.objects.picked.get(id(x))
     return None if found is None else found[1]
@@ -242,7 +244,7 @@ def originals(trace: Trace, x: object) -> Iterator[object]:
 __all__ = [
     "PARTS",
     "LayerTable",
-    "Picked",
+    "SelectedLayer",
     "class_of",
     "difference",
     "differs",

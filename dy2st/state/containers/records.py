@@ -17,18 +17,18 @@ from typing import Any, TypeGuard
 
 import paddle
 
-from dy2st.trace.facts import Doubt
-from dy2st.trace.frames import Loop
+from dy2st.trace.frames import TracedLoop
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.trace_state import AmbiguousContainer
 
 DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
 @dataclass(frozen=True)
-class Form:
+class RecordType:
     """The class of a container, and what its elements are called. `like`: one without elements; for
-    a list, the class of lists in a trace. Both are `Either` for a number or a tensor."""
+    a list, the class of lists in a trace. Both are `TaggedUnion` for a number or a tensor."""
 
     kind: type
     keys: tuple[object, ...]
@@ -43,11 +43,11 @@ class Form:
 class Record(tuple[object, ...]):
     """The elements of a container that each iteration of `loop` makes."""
 
-    form: Form
-    loop: Loop
+    form: RecordType
+    loop: TracedLoop
 
     @staticmethod
-    def of(parts: Sequence[object], form: Form, loop: Loop) -> Record:
+    def of(parts: Sequence[object], form: RecordType, loop: TracedLoop) -> Record:
         made = Record(parts)
         made.form, made.loop = form, loop
         return made
@@ -65,11 +65,11 @@ def same_form(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
     return type(a) is type(b) and len(a) == len(b) and form_of(a) == form_of(b)
 
 
-def form_of(x: object) -> Form | None:
+def form_of(x: object) -> RecordType | None:
     return x.form if isinstance(x, Record) else None
 
 
-def loops_of(tree: object) -> set[Loop]:
+def loops_of(tree: object) -> set[TracedLoop]:
     """The loops whose containers an element consists of."""
     own = {tree.loop} if isinstance(tree, Record) else set()
     return own.union(*map(loops_of, tree)) if isinstance(tree, tuple) else own
@@ -142,20 +142,20 @@ def containers_in(x: object) -> Iterator[object]:
         yield from containers_in(q)
 
 
-def recorded(x: Any, loop: Loop) -> object:
+def recorded(x: Any, loop: TracedLoop) -> object:
     """Records for a container, and for those in it and in tuples."""
     if isinstance(x, tuple):
         return regrouped(x, [recorded(q, loop) for q in x])
     if hasattr(type(x), "alternatives"):
         kind, parts = type(x), [recorded(q, loop) for q in x.alternatives()]
-        return Record.of(parts, Form(kind, (), kind), loop)
+        return Record.of(parts, RecordType(kind, (), kind), loop)
     found = fields_or_items(x)
     if found is None:
         return x
     keys, parts = tuple(found), [recorded(q, loop) for q in found.values()]
     if isinstance(x, list):
-        return Record.of(parts, Form(list, keys, type(x)), loop)
-    return Record.of(parts, Form(type(x), keys, like_of(x, [None] * len(keys))), loop)
+        return Record.of(parts, RecordType(list, keys, type(x)), loop)
+    return Record.of(parts, RecordType(type(x), keys, like_of(x, [None] * len(keys))), loop)
 
 
 def unpacked(trace: Trace, x: object) -> object:
@@ -173,7 +173,9 @@ def unpacked(trace: Trace, x: object) -> object:
     return made
 
 
-def element_doubt(trace: Trace, x: object, loop: Loop, also: tuple[object, ...] = ()) -> Doubt:
+def element_doubt(
+    trace: Trace, x: object, loop: TracedLoop, also: tuple[object, ...] = ()
+) -> AmbiguousContainer:
     """`x` may be any of the elements that a loop has put into lists, or one of `also`."""
 
     def stop() -> BaseException:
@@ -186,10 +188,10 @@ def element_doubt(trace: Trace, x: object, loop: Loop, also: tuple[object, ...] 
             remedy="Make a new one with the changes: `{**s, 'h': h}`.",
         )
 
-    return Doubt(x, (*also, loop), stop)
+    return AmbiguousContainer(x, (*also, loop), stop)
 
 
-def pin(trace: Trace, x: object, loop: Loop) -> None:
+def pin(trace: Trace, x: object, loop: TracedLoop) -> None:
     """The containers in an element are read by the body of a loop as they were before it."""
     body = trace.frames[next(k for k, f in enumerate(trace.frames) if f.loop is loop) :]
     reason = "an element of a list that the loop fills is changed"
@@ -199,10 +201,10 @@ def pin(trace: Trace, x: object, loop: Loop) -> None:
         if any(place.obj is q for f in body for place in f.stores.values()):
             raise NeedsConcrete(reason, [loop])
         if id(q) not in trace.objects.doubts:
-            trace.doubt(Doubt(q, (loop,), lambda: NeedsConcrete(reason, [loop])))
+            trace.doubt(AmbiguousContainer(q, (loop,), lambda: NeedsConcrete(reason, [loop])))
 
 
-def snapshot(trace: Trace, x: object, loop: Loop) -> object:
+def snapshot(trace: Trace, x: object, loop: TracedLoop) -> object:
     """A record for an element from before a loop that goes on with its list: it stays as it is."""
     found = list(containers_in(x))
     if any(trace.home(q) is None for q in found):
@@ -214,7 +216,7 @@ def snapshot(trace: Trace, x: object, loop: Loop) -> object:
 
 
 __all__ = [
-    "DICTS", "Form", "Record", "attributes", "containers_in", "element_doubt", "fields_of",
+    "DICTS", "RecordType", "Record", "attributes", "containers_in", "element_doubt", "fields_of",
     "holds_record", "is_plain_object", "like_of", "loops_of", "pin", "recorded", "regrouped",
     "same_form", "snapshot", "unpacked",
 ]  # fmt: skip

@@ -10,47 +10,52 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from executor.cpu.kernel_builder import Call, Place, load, store
+from executor.cpu.kernel_builder import KernelBuilder, OperandAccess, load, store
 from executor.cpu.kernel_table import kernel_for
-from executor.cpu.kernels.gemm import LONG_SUM, Corner, Form, Product
+from executor.cpu.kernels.gemm import LONG_SUM, Corner, GemmBuilder, GemmShape
 from executor.cpu.kernels.im2col import form, patches
 from executor.cpu.launches import PanelConv
-from executor.cpu.llvm_text import Function, Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmFunction, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from ir.types import DType, product
 
 
-def least(f: Function, x: Int, y: Int) -> Int:
+def least(f: LlvmFunction, x: Int, y: Int) -> Int:
     if isinstance(x, int) and isinstance(y, int):
         return min(x, y)
     return f.intrinsic("i64", "llvm.smin.i64", ("i64", str(x)), ("i64", str(y)))
 
 
-def weights_part(target: Target, d: DType) -> Function:
+def weights_part(target: Target, d: DType) -> LlvmFunction:
     """(w, out, filters, channels, lines, taps, and the strides of w): a part of the weights, row
     after row."""
-    f, e = Function("?", "i64"), element(d)
+    f, e = LlvmFunction("?", "i64"), element(d)
     w, out = f.argument("ptr"), f.argument("ptr")
     filters, channels, lines, taps, *steps = (f.argument("i64") for _ in range(8))
-    one, wide = Lanes(f, target, 1), Lanes(f, target, target.lanes(d))
+    one, wide = VectorEmitter(f, target, 1), VectorEmitter(f, target, target.lanes(d))
     at = f.alloca("i64")
     f.store("i64", "0", at, 8)
 
     def along(source: str, n: Int) -> None:
         """`n` elements side by side."""
         start = f.load("i64", at, 8)
-        to, whole = Place(f.at(out, start, e), d, 1), f.floor_to(n, wide.width)
+        to, whole = OperandAccess(f.at(out, start, e), d, 1), f.floor_to(n, wide.width)
         for v, low, high in ((wide, 0, whole), (one, whole, n)):
             with f.loop(low, high, v.width) as k:
-                store(v, to, k, load(v, Place(source, d, 1), k))
+                store(v, to, k, load(v, OperandAccess(source, d, 1), k))
         f.store("i64", str(f.add(start, n)), at, 8)
 
     def each(source: str) -> None:
         with f.loop(0, channels) as c, f.loop(0, lines) as i, f.loop(0, taps) as j:
             offset = f.add(f.mul(c, steps[1]), f.add(f.mul(i, steps[2]), f.mul(j, steps[3])))
             place = f.load("i64", at, 8)
-            store(one, Place(f.at(out, place, e), d, 1), 0, load(one, Place(source, d, 1), offset))
+            store(
+                one,
+                OperandAccess(f.at(out, place, e), d, 1),
+                0,
+                load(one, OperandAccess(source, d, 1), offset),
+            )
             f.store("i64", f.op(f"add i64 {place}, 1"), at, 8)
 
     side = f.op(f"icmp eq i64 {steps[3]}, 1")
@@ -70,8 +75,8 @@ class _Convolution:
     """The function of one launch under construction; `x`, `w`, `out` are strides, outermost first,
     `n` the number of results of an image, or of images that lie side by side."""
 
-    call: Call
-    module: Module
+    call: KernelBuilder
+    module: LlvmModule
     c: PanelConv
 
     def __post_init__(self) -> None:
@@ -144,17 +149,17 @@ class _Convolution:
 
         depth = f.mul(of[0], f.mul(of[2], self.taps))
         sides = ((depth, 1), (c.columns, 1), (self.out[2], self.out[2]))
-        products = Form(c.x.dtype, c.out.shape[2], c.columns, not new)
+        products = GemmShape(c.x.dtype, c.out.shape[2], c.columns, not new)
         numbers = (self.filters, self.n, depth)
-        p = Product(self.call, self.module, products, *numbers, *sides)
+        p = GemmBuilder(self.call, self.module, products, *numbers, *sides)
         p.panels(Corner(self.pointers[3], panel, place, place), packed)
 
 
 @kernel_for(PanelConv)
-def conv_kernel(target: Target, module: Module, c: PanelConv) -> Call:
+def conv_kernel(target: Target, module: LlvmModule, c: PanelConv) -> KernelBuilder:
     """x is [groups, images, C, images together, H, W], w [groups, filters, C, KH, KW], and out
     [groups, images, filters, images together, H, W]."""
-    call = Call(target)
+    call = KernelBuilder(target)
     _Convolution(call, module, c).run()
     taps = product(c.w.shape[2:])
     call.f.cold = isinstance(taps, int) and taps >= LONG_SUM

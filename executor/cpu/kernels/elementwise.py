@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from executor.cpu.kernel_builder import Call, Place, lane_mask, load, maskable, nest, store, tail
+from executor.cpu.kernel_builder import (
+    KernelBuilder,
+    OperandAccess,
+    lane_mask,
+    load,
+    maskable,
+    nest,
+    store,
+    tail,
+)
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.pack import transposed
-from executor.cpu.llvm_text import Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes, divides, serial
+from executor.cpu.vector_math import VectorEmitter, divides, serial
 from executor.launches import Iota, Map
 from executor.memory import View, collapse
 from ir.scalar.language import Scalar, cast, const, input_, nodes
@@ -80,24 +89,24 @@ def transposition(target: Target, m: Map) -> Transposition | None:
 
 
 @kernel_for(Map, when=lambda target, m: transposition(target, m) is not None)
-def transposing_kernel(target: Target, module: Module, m: Map) -> Call:
+def transposing_kernel(target: Target, module: LlvmModule, m: Map) -> KernelBuilder:
     """Square blocks, transposed in registers."""
     t = transposition(target, m)
     assert t is not None
-    call = Call(target)
+    call = KernelBuilder(target)
     f, d, e, at = call.f, t.dtype, element(t.dtype), t.axis
     pointers = [call.pointer(v) for v in (*m.ins, *m.outs)]
     n = [call.number(q) for q in t.dims]
     steps = [[call.number(s) for s in row] for row in t.strides]
     rows, columns, across, down = n[at], n[-1], steps[0][-1], steps[1][at]
-    v, one = Lanes(f, target, target.lanes(d)), Lanes(f, target, 1)
+    v, one = VectorEmitter(f, target, target.lanes(d)), VectorEmitter(f, target, 1)
 
-    def result(w: Lanes, x: str) -> str:
+    def result(w: VectorEmitter, x: str) -> str:
         return w.evaluate(m.roots, [x])[0] if m.roots[0].op != "input" else x
 
     def single(source: str, to: str, i: Int, j: Int) -> None:
-        x = load(one, Place(f.at(source, f.add(f.mul(j, across), i), e), d, 1), 0)
-        store(one, Place(f.at(to, f.add(f.mul(i, down), j), e), d, 1), 0, result(one, x))
+        x = load(one, OperandAccess(f.at(source, f.add(f.mul(j, across), i), e), d, 1), 0)
+        store(one, OperandAccess(f.at(to, f.add(f.mul(i, down), j), e), d, 1), 0, result(one, x))
 
     def body(offsets: list[Int]) -> None:
         source, to = (f.at(p, o, e) for p, o in zip(pointers, offsets))
@@ -105,10 +114,10 @@ def transposing_kernel(target: Target, module: Module, m: Map) -> Call:
         with f.loop(0, wide, v.width) as j, f.loop(0, high, v.width) as i:
             corner = f.at(source, f.add(f.mul(j, across), i), e)
             lines = [f.at(corner, f.mul(q, across), e) for q in range(v.width)]
-            block = transposed(v, d, [load(v, Place(q, d, 1), 0) for q in lines])
+            block = transposed(v, d, [load(v, OperandAccess(q, d, 1), 0) for q in lines])
             for q, x in enumerate(block):
                 place = f.at(to, f.add(f.mul(f.add(i, q), down), j), e)
-                store(v, Place(place, d, 1), 0, result(v, x))
+                store(v, OperandAccess(place, d, 1), 0, result(v, x))
         with f.loop(high, rows) as i, f.loop(0, columns) as j:
             single(source, to, i, j)
         with f.loop(0, high) as i, f.loop(wide, columns) as j:
@@ -120,7 +129,7 @@ def transposing_kernel(target: Target, module: Module, m: Map) -> Call:
 
 
 @kernel_for(Map)
-def map_kernel(target: Target, module: Module, m: Map) -> Call:
+def map_kernel(target: Target, module: LlvmModule, m: Map) -> KernelBuilder:
     """It returns 1 for a division by zero."""
     views = [*m.ins, *m.outs]
     axes = order(m.outs, m.shape)
@@ -129,7 +138,7 @@ def map_kernel(target: Target, module: Module, m: Map) -> Call:
     )
     if not dims:
         dims, strides = [1], [[1] for _ in views]
-    call = Call(target)
+    call = KernelBuilder(target)
     f = call.f
     pointers = [call.pointer(v) for v in views]
     n = [call.number(d) for d in dims]
@@ -144,11 +153,11 @@ def map_kernel(target: Target, module: Module, m: Map) -> Call:
 
     def inner(offsets: list[Int]) -> None:
         places = [
-            Place(Place(p, v.dtype, 1).at(f, o), v.dtype, row[-1])
+            OperandAccess(OperandAccess(p, v.dtype, 1).at(f, o), v.dtype, row[-1])
             for p, v, o, row in zip(pointers, views, offsets, steps)
         ]
         ins, outs = places[: len(m.ins)], places[len(m.ins) :]
-        row(Lanes(f, target, width, failed), m.roots, ins, outs, n[-1], dims[-1])
+        row(VectorEmitter(f, target, width, failed), m.roots, ins, outs, n[-1], dims[-1])
 
     nest(f, n[:-1], [row[:-1] for row in steps], inner)
     if failed:
@@ -157,10 +166,10 @@ def map_kernel(target: Target, module: Module, m: Map) -> Call:
 
 
 def row(
-    v: Lanes,
+    v: VectorEmitter,
     roots: Sequence[Scalar],
-    ins: Sequence[Place],
-    outs: Sequence[Place],
+    ins: Sequence[OperandAccess],
+    outs: Sequence[OperandAccess],
     n: Int,
     length: Dim,
 ) -> None:
@@ -181,7 +190,7 @@ def row(
             mask = lane_mask(v, f.sub(n, done))
             _vector(v, roots, ins, outs, done, _invariant(v, ins), mask)
         return
-    one = Lanes(f, v.target, 1, v.failed)
+    one = VectorEmitter(f, v.target, 1, v.failed)
     fixed = _invariant(one, ins)
     with f.loop(done, n) as i:
         _vector(one, roots, ins, outs, i, fixed)
@@ -192,17 +201,17 @@ def multiple(d: Dim, of: int) -> bool:
     return d % of == 0 if isinstance(d, int) else all(k % of == 0 for _, k in d.terms)
 
 
-def _invariant(v: Lanes, ins: Sequence[Place]) -> dict[Place, str]:
+def _invariant(v: VectorEmitter, ins: Sequence[OperandAccess]) -> dict[OperandAccess, str]:
     return {p: load(v, p, 0) for p in ins if p.stride == 0}
 
 
 def _vector(
-    v: Lanes,
+    v: VectorEmitter,
     roots: Sequence[Scalar],
-    ins: Sequence[Place],
-    outs: Sequence[Place],
+    ins: Sequence[OperandAccess],
+    outs: Sequence[OperandAccess],
     i: Int,
-    fixed: dict[Place, str],
+    fixed: dict[OperandAccess, str],
     mask: str = "",
 ) -> None:
     values = [fixed[p] if p in fixed else load(v, p, i, mask) for p in ins]
@@ -211,17 +220,17 @@ def _vector(
 
 
 @kernel_for(Iota)
-def iota_kernel(target: Target, module: Module, m: Iota) -> Call:
+def iota_kernel(target: Target, module: LlvmModule, m: Iota) -> KernelBuilder:
     """One element at a time: iotas are short or rare."""
-    call = Call(target)
+    call = KernelBuilder(target)
     f = call.f
     pointer, n = call.pointer(m.out), call.number(m.out.shape[0])
     stride = call.number(m.out.strides[0])
     wide = I64 if isinstance(m.start, int) and isinstance(m.step, int) else F64
     index = cast(input_(0, I64), wide)
     root = cast(index * const(m.step, wide) + const(m.start, wide), m.out.dtype)
-    v = Lanes(f, target, 1)
+    v = VectorEmitter(f, target, 1)
     with f.loop(0, n) as i:
         value = v.evaluate([root], [str(i)])[0]
-        store(v, Place(pointer, m.out.dtype, stride), i, value)
+        store(v, OperandAccess(pointer, m.out.dtype, stride), i, value)
     return call

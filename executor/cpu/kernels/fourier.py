@@ -12,13 +12,13 @@ from math import cos, pi, sin
 
 import numpy as np
 
-from executor.cpu.kernel_builder import Call, Place, load, nest, store
+from executor.cpu.kernel_builder import KernelBuilder, OperandAccess, load, nest, store
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.pack import transposed
 from executor.cpu.launches import LaneFourier
-from executor.cpu.llvm_text import Function, Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmFunction, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from executor.memory import View, collapse
 from ir.ops.linalg import factors, half
 from ir.types import Dim, DType
@@ -42,7 +42,7 @@ def size_of_scratch(n: int, width: int) -> int:
 class _Arithmetic:
     """On vectors of floats."""
 
-    v: Lanes
+    v: VectorEmitter
     dtype: DType
 
     def add(self, a: str, b: str) -> str:
@@ -127,23 +127,23 @@ class _Arithmetic:
 class _Transform:
     """`planes`: where a half of the scratch has the real and the imaginary vectors."""
 
-    call: Call
+    call: KernelBuilder
     x: LaneFourier
     width: int
 
     def __post_init__(self) -> None:
         self.f, self.n, self.dtype = self.call.f, self.x.n, self.x.x.dtype
         self.kind = element(self.dtype)
-        self.v = Lanes(self.f, self.call.target, self.width)
-        self.one = Lanes(self.f, self.call.target, 1)
+        self.v = VectorEmitter(self.f, self.call.target, self.width)
+        self.one = VectorEmitter(self.f, self.call.target, 1)
         self.a = _Arithmetic(self.v, self.dtype)
         self.sign = 1 if self.x.inverse else -1
 
     # ------------------------------------------------------------ scratch
-    def place(self, base: str, part: Int, index: Int) -> Place:
+    def place(self, base: str, part: Int, index: Int) -> OperandAccess:
         at = self.f.add(index, self.f.mul(part, span(self.n)))
         at = self.f.mul(at, self.width)
-        return Place(self.f.at(base, at, self.kind), self.dtype, 1)
+        return OperandAccess(self.f.at(base, at, self.kind), self.dtype, 1)
 
     def read(self, base: str, index: Int) -> Pair:
         re, im = (load(self.v, self.place(base, part, index), 0) for part in (0, 1))
@@ -200,8 +200,8 @@ class _Transform:
                 self.write(to, f.add(to_at, apart * k), value)
 
     def root(self, roots: str, at: Int) -> Pair:
-        place = Place(self.f.at(roots, self.f.mul(at, 2), self.kind), self.dtype, 0)
-        other = Place(self.f.at(place.pointer, 1, self.kind), self.dtype, 0)
+        place = OperandAccess(self.f.at(roots, self.f.mul(at, 2), self.kind), self.dtype, 0)
+        other = OperandAccess(self.f.at(place.pointer, 1, self.kind), self.dtype, 0)
         return load(self.v, place, 0), load(self.v, other, 0)
 
     # ------------------------------------------------------------ real sequences
@@ -249,7 +249,7 @@ class _Transform:
 
 
 @dataclass
-class _Side:
+class _FourierOperand:
     """An operand: number c of sequence j lies at j times `row` and c times `step`; of pairs, part
     p is `apart` from the other one. All of them are `columns`: numbers, or parts in turns."""
 
@@ -285,7 +285,7 @@ class _Side:
         at = f.add(f.mul(number, self.step), f.mul(part, self.apart) if self.pairs else 0)
         return f.at(start, at, self.t.kind)
 
-    def inside(self, base: str, shift: int, c: Int, part: int) -> Place:
+    def inside(self, base: str, shift: int, c: Int, part: int) -> OperandAccess:
         number, part_ = self.split(c, part)
         return self.t.place(base, part_, self.t.f.add(number, shift))
 
@@ -298,12 +298,12 @@ class _Side:
         t, f, w, n = self.t, self.t.f, self.t.width, self.columns
         starts = [f.at(self.pointer, f.mul(r, self.row), t.kind) for r in rows]
 
-        def carry(v: Lanes, outside: Place, inside: Place) -> None:
+        def carry(v: VectorEmitter, outside: OperandAccess, inside: OperandAccess) -> None:
             given, taken = (outside, inside) if inwards else (inside, outside)
             store(v, taken, 0, load(v, given, 0))
 
         def square(c: Int) -> None:
-            outside = [Place(f.at(q, c, t.kind), t.dtype, 1) for q in starts]
+            outside = [OperandAccess(f.at(q, c, t.kind), t.dtype, 1) for q in starts]
             inside = [self.inside(base, shift, f.add(c, q), part) for q in range(w)]
             given, taken = (outside, inside) if inwards else (inside, outside)
             block = transposed(t.v, t.dtype, [load(t.v, q, 0) for q in given])
@@ -319,11 +319,11 @@ class _Side:
         with f.loop(0, n) as c:
             inside = self.inside(base, shift, c, part)
             if adjacent:
-                carry(t.v, Place(self.outside(starts[0], c), t.dtype, self.row), inside)
+                carry(t.v, OperandAccess(self.outside(starts[0], c), t.dtype, self.row), inside)
                 return
             for lane, start in enumerate(starts):
-                one = Place(f.at(inside.pointer, lane, t.kind), t.dtype, 1)
-                carry(t.one, Place(self.outside(start, c), t.dtype, 1), one)
+                one = OperandAccess(f.at(inside.pointer, lane, t.kind), t.dtype, 1)
+                carry(t.one, OperandAccess(self.outside(start, c), t.dtype, 1), one)
 
 
 def lanes_and_dims(x: View, out: View, axis: int, outer: int) -> tuple[list[Dim], list[list[Dim]]]:
@@ -347,8 +347,8 @@ def side_of(x: LaneFourier, v: View, real: str) -> tuple[int, bool]:
 
 
 @kernel_for(LaneFourier)
-def fourier_kernel(target: Target, module: Module, x: LaneFourier) -> Call:
-    call = Call(target)
+def fourier_kernel(target: Target, module: LlvmModule, x: LaneFourier) -> KernelBuilder:
+    call = KernelBuilder(target)
     f, n, real = call.f, x.n, x.kind != "complex"
     source, out, scratch = (call.pointer(v) for v in (x.x, x.out, x.scratch))
     outer = x.x.ndim - (x.kind != "analysis")
@@ -366,8 +366,10 @@ def fourier_kernel(target: Target, module: Module, x: LaneFourier) -> Call:
 
     def body(offsets: list[Int]) -> None:
         pointers = [f.at(p, o, t.kind) for p, o in zip((source, out), offsets)]
-        given = _Side(t, pointers[0], steps[0][-1], step_in, apart_in, *side_of(x, x.x, "analysis"))
-        taken = _Side(
+        given = _FourierOperand(
+            t, pointers[0], steps[0][-1], step_in, apart_in, *side_of(x, x.x, "analysis")
+        )
+        taken = _FourierOperand(
             t, pointers[1], steps[1][-1], step_out, apart_out, *side_of(x, x.out, "synthesis")
         )
         with f.loop(0, count, block) as i:
@@ -380,7 +382,13 @@ def fourier_kernel(target: Target, module: Module, x: LaneFourier) -> Call:
 
 
 def transform(
-    t: _Transform, given: _Side, taken: _Side, rows: list[Int], fits: bool, one: str, two: str
+    t: _Transform,
+    given: _FourierOperand,
+    taken: _FourierOperand,
+    rows: list[Int],
+    fits: bool,
+    one: str,
+    two: str,
 ) -> None:
     """Emit the transform of one block, in the halves `one` and `two` of the scratch."""
     w, m, kind = t.width, half(t.n), t.x.kind
@@ -399,7 +407,7 @@ def transform(
         taken.move(some, fits, found, part * m if kind == "analysis" else 0, part, False)
 
 
-def limited(f: Function, i: Int, most: Int) -> Int:
+def limited(f: LlvmFunction, i: Int, most: Int) -> Int:
     if isinstance(i, int) and isinstance(most, int):
         return min(i, most)
     return f.intrinsic("i64", "llvm.smin.i64", ("i64", str(i)), ("i64", str(most)))

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from executor.cpu.kernel_builder import Call, Place, nest
+from executor.cpu.kernel_builder import KernelBuilder, OperandAccess, nest
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.elementwise import row
-from executor.cpu.llvm_text import Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from executor.launches import Gather
 from executor.memory import View, collapse
 from ir.scalar.language import Scalar, const, input_
 from ir.types import I64, Dim
 
 
-class _Rows:
+class _RowCopy:
     """The part behind the gathered axis: one row of x is copied, or zeros are stored."""
 
-    def __init__(self, call: Call, g: Gather, x: str, out: str) -> None:
+    def __init__(self, call: KernelBuilder, g: Gather, x: str, out: str) -> None:
         behind = (g.x.strides[g.axis + 1 :], g.out.strides[g.axis + g.index.ndim :])
         dims, strides = collapse(g.x.shape[g.axis + 1 :], behind)
         self.dims = dims or [1]
@@ -25,12 +25,12 @@ class _Rows:
         self.numbers = [call.number(d) for d in self.dims]
         self.steps = [[call.number(s) for s in q] for q in (strides if dims else [[1], [1]])]
         width = 1 if self.dims == [1] else call.target.lanes(g.x.dtype)
-        self.lanes = Lanes(call.f, call.target, width)
+        self.lanes = VectorEmitter(call.f, call.target, width)
 
     def store(self, source: Int, to: Int, root: Scalar) -> None:
         def along(offsets: list[Int]) -> None:
             places = [
-                Place(Place(p, self.dtype, 1).at(self.call.f, o), self.dtype, s[-1])
+                OperandAccess(OperandAccess(p, self.dtype, 1).at(self.call.f, o), self.dtype, s[-1])
                 for p, o, s in zip(self.pointers, offsets, self.steps)
             ]
             ins = places[:1] if root.op == "input" else []
@@ -41,9 +41,9 @@ class _Rows:
 
 
 @kernel_for(Gather)
-def gather_kernel(target: Target, module: Module, g: Gather) -> Call:
+def gather_kernel(target: Target, module: LlvmModule, g: Gather) -> KernelBuilder:
     """It returns 1 for an index out of range."""
-    call = Call(target)
+    call = KernelBuilder(target)
     f, axis, count = call.f, g.axis, g.axis + g.index.ndim
     x, index, out = (call.pointer(v) for v in (g.x, g.index, g.out))
     none: tuple[Dim, ...] = (0,) * axis
@@ -54,11 +54,11 @@ def gather_kernel(target: Target, module: Module, g: Gather) -> Call:
     n, step = call.number(g.x.shape[axis]), call.number(g.x.strides[axis])
     numbers = [call.number(d) for d in dims]
     steps = [[call.number(s) for s in q] for q in strides]
-    rows = _Rows(call, g, x, out)
+    rows = _RowCopy(call, g, x, out)
     take, zero = input_(0, g.x.dtype), const(0, g.x.dtype)
 
     def body(o: list[Int]) -> None:
-        at = _index(call, g.index, Place(index, g.index.dtype, 1).at(f, o[1]))
+        at = _index(call, g.index, OperandAccess(index, g.index.dtype, 1).at(f, o[1]))
         if g.wrap:
             below = f.op(f"icmp slt i64 {at}, 0")
             at = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
@@ -77,7 +77,7 @@ def gather_kernel(target: Target, module: Module, g: Gather) -> Call:
     return call
 
 
-def _index(call: Call, index: View, address: str) -> str:
+def _index(call: KernelBuilder, index: View, address: str) -> str:
     d = index.dtype
     value = call.f.load(element(d, True), address, d.size)
     return value if d == I64 else call.f.op(f"sext {element(d)} {value} to i64")

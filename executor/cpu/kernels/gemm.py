@@ -14,15 +14,23 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import TypeAlias
 
-from executor.cpu.kernel_builder import Call, Place, lane_mask, nest, prefetch, read, write
+from executor.cpu.kernel_builder import (
+    KernelBuilder,
+    OperandAccess,
+    lane_mask,
+    nest,
+    prefetch,
+    read,
+    write,
+)
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.gemv import ARGUMENTS as SMALL_ARGUMENTS
 from executor.cpu.kernels.gemv import STRIPS, dot_kernel, multiply_add, strip_kernel
 from executor.cpu.kernels.pack import pack_panel, unit_steps
 from executor.cpu.launches import PackedGemm, PanelGemm
-from executor.cpu.llvm_text import Function, Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmFunction, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from executor.launches import Gemm
 from executor.memory import View, collapse
 from ir.types import Dim, DType
@@ -64,7 +72,7 @@ def depth(dtype: DType, rows: Dim) -> int:
 
 
 @dataclass(frozen=True)
-class Tile:
+class RegisterTile:
     """A micro-kernel: `masked` the last vector is partial; `direct` the right matrix is not
     padded, so that the partial vector must be loaded with the mask as well; `initial` the sum
     starts from a matrix."""
@@ -83,11 +91,11 @@ class _Micro:
     """(A, B, C, initial, K, A row stride, A k stride, B row stride, C row stride, row stride of
     initial, lanes of the last vector)."""
 
-    def __init__(self, target: Target, dtype: DType, tile: Tile) -> None:
-        self.f, self.dtype, self.tile = Function("?", "i64"), dtype, tile
+    def __init__(self, target: Target, dtype: DType, tile: RegisterTile) -> None:
+        self.f, self.dtype, self.tile = LlvmFunction("?", "i64"), dtype, tile
         self.arguments = [self.f.argument(t) for t in ARGUMENTS]
-        self.v = Lanes(self.f, target, target.lanes(dtype))
-        self.one = Lanes(self.f, target, 1)
+        self.v = VectorEmitter(self.f, target, target.lanes(dtype))
+        self.one = VectorEmitter(self.f, target, 1)
         self.type, self.element = self.v.type(dtype.compute), element(dtype)
         self.mask = lane_mask(self.v, self.arguments[-1]) if tile.masked else ""
         self.cells = [(i, j) for i in range(tile.rows) for j in range(tile.vectors)]
@@ -107,14 +115,14 @@ class _Micro:
             for (i, j), address in slot.items():
                 value = "zeroinitializer"
                 if self.tile.initial and n == 0:
-                    line = Place(f.at(s, f.mul(i, s_row), self.element), self.dtype, 1)
+                    line = OperandAccess(f.at(s, f.mul(i, s_row), self.element), self.dtype, 1)
                     value = read(v, line, j * v.width, self.mask_of(j))
                 f.store(self.type, value, address, 64)
 
     def step(self, k: Int, slot: dict[tuple[int, int], str]) -> None:
         f, v, d, e = self.f, self.v, self.dtype, self.element
         b, a_k, b_row = (self.arguments[n] for n in (1, 6, 7))
-        line = Place(f.at(b, f.mul(k, b_row), e), d, 1)
+        line = OperandAccess(f.at(b, f.mul(k, b_row), e), d, 1)
         along = f.mul(k, a_k)
         if self.tile.direct:
             ahead = f.at(b, f.mul(f.add(k, ROWS_AHEAD), b_row), e)
@@ -124,7 +132,9 @@ class _Micro:
             for j in range(self.tile.vectors)
         ]
         for i in range(self.tile.rows):
-            x = v.splat(read(self.one, Place(f.at(self.rows[i], along, e), d, 1), 0), d.compute)
+            x = v.splat(
+                read(self.one, OperandAccess(f.at(self.rows[i], along, e), d, 1), 0), d.compute
+            )
             for j, y in enumerate(right):
                 total = multiply_add(v, d.compute, x, y, f.load(self.type, slot[i, j], 64))
                 f.store(self.type, total, slot[i, j], 64)
@@ -136,11 +146,11 @@ class _Micro:
             for slot in self.slots[1:]:
                 more = f.load(self.type, slot[i, j], 64)
                 total = v.binary("fadd", self.dtype.compute, total, more)
-            place = Place(f.at(c, f.mul(i, c_row), self.element), self.dtype, 1)
+            place = OperandAccess(f.at(c, f.mul(i, c_row), self.element), self.dtype, 1)
             write(v, place, j * v.width, total, self.mask_of(j))
 
 
-def micro_kernel(target: Target, dtype: DType, tile: Tile) -> Function:
+def micro_kernel(target: Target, dtype: DType, tile: RegisterTile) -> LlvmFunction:
     m = _Micro(target, dtype, tile)
     f, depth, sets = m.f, m.arguments[4], len(m.slots)
     m.start()
@@ -174,7 +184,7 @@ class Corner:
     c: str
     s: str
 
-    def moved(self, f: Function, e: str, **steps: Int) -> Corner:
+    def moved(self, f: LlvmFunction, e: str, **steps: Int) -> Corner:
         return replace(self, **{q: f.at(getattr(self, q), n, e) for q, n in steps.items()})
 
 
@@ -183,7 +193,7 @@ Panel: TypeAlias = Callable[[Corner, Int, Int], tuple[Corner, Int]]
 
 
 @dataclass(frozen=True)
-class Form:
+class GemmShape:
     """The static shape of a product: its type and rows, the columns of a panel, and whether the sum
     starts from a matrix."""
 
@@ -194,12 +204,12 @@ class Form:
 
 
 @dataclass
-class Product:
+class GemmBuilder:
     """The function of one launch under construction: all that is left to a call are numbers."""
 
-    call: Call
-    module: Module
-    form: Form
+    call: KernelBuilder
+    module: LlvmModule
+    form: GemmShape
     m: Int
     n: Int
     depth: Int
@@ -209,7 +219,7 @@ class Product:
     direct: bool = False
 
     @property
-    def f(self) -> Function:
+    def f(self) -> LlvmFunction:
         return self.call.f
 
     @property
@@ -221,7 +231,7 @@ class Product:
         f, target, d = self.f, self.call.target, self.form.dtype
 
         def block(height: int, first: Int) -> None:
-            tile = Tile(height, vectors, masked, self.direct, self.form.initial)
+            tile = RegisterTile(height, vectors, masked, self.direct, self.form.initial)
             name = self.module.helper(micro_kernel, target, d, tile)
             own = at.moved(f, self.element, **self.down(first))
             values = (own.a, own.b, own.c, own.s, self.depth, *self.left, b_row, *self.rows, rest)
@@ -269,20 +279,20 @@ class Product:
                 self.blocks(1, True, own, b_row, f.sub(rest, j))
 
 
-def _floor(f: Function, n: Int, width: int) -> Int:
+def _floor(f: LlvmFunction, n: Int, width: int) -> Int:
     if width & (width - 1) == 0:
         return f.floor_to(n, width)
     return f.op(f"sub i64 {n}, {f.op(f'urem i64 {n}, {width}')}")
 
 
 def _matrices(
-    call: Call,
-    module: Module,
+    call: KernelBuilder,
+    module: LlvmModule,
     views: tuple[View, View, View, View | None],
     width: int,
-    each: Callable[[Product, Corner], None],
+    each: Callable[[GemmBuilder, Corner], None],
     direct: bool = False,
-) -> Call:
+) -> KernelBuilder:
     """The kernel of a product in panels of `width` columns: `each` makes the blocks of one matrix
     of the batch. `views`: x, the right matrix or its panels, c, and what it starts from."""
     x, y, c, initial = views
@@ -295,8 +305,8 @@ def _matrices(
     start = call.number(initial.strides[-2]) if initial is not None else 0
     left, right = ((call.number(v.strides[-2]), call.number(v.strides[-1])) for v in (x, y))
     rows, depth = (call.number(c.strides[-2]), start), call.number(x.shape[-1])
-    form = Form(x.dtype, c.shape[-2], width, initial is not None)
-    p = Product(call, module, form, m, n, depth, left, right, rows, direct)
+    form = GemmShape(x.dtype, c.shape[-2], width, initial is not None)
+    p = GemmBuilder(call, module, form, m, n, depth, left, right, rows, direct)
     known = [q for q in (x.shape[-1], *c.shape[-2:]) if isinstance(q, int)]
     long = isinstance(x.shape[-1], int) and x.shape[-1] >= LONG_SUM
     f.cold = long and prod(known) >= LARGE_PRODUCT
@@ -315,7 +325,7 @@ def _is_strip(target: Target, g: Gemm) -> bool:
 
 
 @kernel_for(Gemm, when=_is_strip)
-def strips(target: Target, module: Module, g: Gemm) -> Call:
+def strips(target: Target, module: LlvmModule, g: Gemm) -> KernelBuilder:
     return _few_rows(target, module, g, strip_kernel)
 
 
@@ -324,23 +334,26 @@ def _is_dots(target: Target, g: Gemm) -> bool:
 
 
 @kernel_for(Gemm, when=_is_dots)
-def dots(target: Target, module: Module, g: Gemm) -> Call:
+def dots(target: Target, module: LlvmModule, g: Gemm) -> KernelBuilder:
     return _few_rows(target, module, g, dot_kernel)
 
 
 def _few_rows(
-    target: Target, module: Module, g: Gemm, kernel: Callable[[Target, DType, int, bool], Function]
-) -> Call:
+    target: Target,
+    module: LlvmModule,
+    g: Gemm,
+    kernel: Callable[[Target, DType, int, bool], LlvmFunction],
+) -> KernelBuilder:
     """The right matrix is read once, as it lies in memory."""
     rows = g.c.shape[-2]
     assert isinstance(rows, int)
     name = module.helper(kernel, target, g.x.dtype, rows, g.initial is not None)
 
-    def each(p: Product, at: Corner) -> None:
+    def each(p: GemmBuilder, at: Corner) -> None:
         values = (*vars(at).values(), p.depth, p.n, *p.left, *p.right, *p.rows)
         p.f.call("i64", name, *((t, str(q)) for t, q in zip(SMALL_ARGUMENTS, values)))
 
-    return _matrices(Call(target), module, (g.x, g.y, g.c, g.initial), 0, each)
+    return _matrices(KernelBuilder(target), module, (g.x, g.y, g.c, g.initial), 0, each)
 
 
 def _is_low(target: Target, g: Gemm) -> bool:
@@ -349,20 +362,22 @@ def _is_low(target: Target, g: Gemm) -> bool:
 
 
 @kernel_for(Gemm, when=_is_low)
-def in_place(target: Target, module: Module, g: Gemm) -> Call:
-    def each(p: Product, at: Corner) -> None:
+def in_place(target: Target, module: LlvmModule, g: Gemm) -> KernelBuilder:
+    def each(p: GemmBuilder, at: Corner) -> None:
         def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:
             return at.moved(p.f, p.element, b=first, c=first, s=first), p.right[0]
 
         p.panels(at, panel)
 
     width = columns(target, g.x.dtype, *g.c.shape[-2:])
-    return _matrices(Call(target), module, (g.x, g.y, g.c, g.initial), width, each, direct=True)
+    return _matrices(
+        KernelBuilder(target), module, (g.x, g.y, g.c, g.initial), width, each, direct=True
+    )
 
 
 @kernel_for(PackedGemm)
-def packed(target: Target, module: Module, g: PackedGemm) -> Call:
-    def each(p: Product, at: Corner) -> None:
+def packed(target: Target, module: LlvmModule, g: PackedGemm) -> KernelBuilder:
+    def each(p: GemmBuilder, at: Corner) -> None:
         def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:
             below = p.f.mul(first, p.depth)
             return at.moved(p.f, p.element, b=below, c=first, s=first), g.columns
@@ -370,16 +385,16 @@ def packed(target: Target, module: Module, g: PackedGemm) -> Call:
         p.panels(at, panel)
 
     views = (g.x, g.panels, g.out, g.initial)
-    return _matrices(Call(target), module, views, g.columns, each)
+    return _matrices(KernelBuilder(target), module, views, g.columns, each)
 
 
 @kernel_for(PanelGemm)
-def panel_by_panel(target: Target, module: Module, g: PanelGemm) -> Call:
-    call = Call(target)
+def panel_by_panel(target: Target, module: LlvmModule, g: PanelGemm) -> KernelBuilder:
+    call = KernelBuilder(target)
     scratch = call.pointer(g.scratch)
     pack = module.helper(pack_panel, target, g.x.dtype, g.columns, *unit_steps(g.y))
 
-    def each(p: Product, at: Corner) -> None:
+    def each(p: GemmBuilder, at: Corner) -> None:
         def panel(at: Corner, first: Int, count: Int) -> tuple[Corner, Int]:
             y = p.f.at(at.b, p.f.mul(first, p.right[1]), p.element)
             numbers = (("i64", str(q)) for q in (p.depth, *p.right, count))

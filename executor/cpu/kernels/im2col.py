@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from executor.cpu.kernel_builder import Place, load, prefetch, store
+from executor.cpu.kernel_builder import OperandAccess, load, prefetch, store
 from executor.cpu.launches import PanelConv
-from executor.cpu.llvm_text import Function, Int, element
+from executor.cpu.llvm_text import Int, LlvmFunction, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from ir.types import I64, DType
 
 NAMES = (
@@ -32,7 +32,7 @@ RUNS = 4
 
 
 @dataclass(frozen=True)
-class Form:
+class PanelShape:
     """`runs[j]`: the runs that vector j of a panel may meet; none: one element at a time."""
 
     dtype: DType
@@ -41,17 +41,17 @@ class Form:
     runs: tuple[range, ...]
 
 
-def form(target: Target, c: PanelConv) -> Form:
+def form(target: Target, c: PanelConv) -> PanelShape:
     width, lanes, n = c.columns, target.lanes(c.x.dtype), c.out.shape[-1]
-    scalar = Form(c.x.dtype, width, 0, ())
+    scalar = PanelShape(c.x.dtype, width, 0, ())
     if not target.masks or c.x.strides[-1] != 1 or c.stride[1] > 2 or not isinstance(n, int):
         return scalar
     if n % width == 0:
-        return Form(c.x.dtype, width, c.stride[1], (range(1),) * (width // lanes))
+        return PanelShape(c.x.dtype, width, c.stride[1], (range(1),) * (width // lanes))
     runs = [range(j // n, -(-(j + lanes - 1) // n) + 1) for j in range(0, width, lanes)]
     if max(map(len, runs)) > RUNS:
         return scalar
-    return Form(c.x.dtype, width, c.stride[1], tuple(runs))
+    return PanelShape(c.x.dtype, width, c.stride[1], tuple(runs))
 
 
 @dataclass
@@ -61,9 +61,9 @@ class _Patches:
     `columns` those of an image. `ys`, `xs`, `run` hold for every column where it reads at tap 0,
     and its run; `base` for every run the place of column 0, if it belonged to it."""
 
-    f: Function
+    f: LlvmFunction
     target: Target
-    form: Form
+    form: PanelShape
 
     def __post_init__(self) -> None:
         f, n = self.f, self.form.columns
@@ -89,9 +89,9 @@ class _Patches:
         slots = [f.alloca("i64") for _ in starts]
         for slot, value in zip(slots, starts):
             f.store("i64", value, slot, 8)
-        wide = Lanes(f, self.target, self.target.lanes(I64))
+        wide = VectorEmitter(f, self.target, self.target.lanes(I64))
         for q in range(0, self.form.columns, wide.width):
-            store(wide, Place(self.base, I64, 1), q, wide.const(0, I64))
+            store(wide, OperandAccess(self.base, I64, 1), q, wide.const(0, I64))
         with f.loop(0, self.form.columns) as k:
             m, y, x, run = (f.load("i64", slot, 8) for slot in slots)
             self.column(k, m, y, x, run)
@@ -153,7 +153,7 @@ class _Patches:
         return f.at(self.panel, line, self.element)
 
     def vectors(self, below: Int, right: Int, offset: Int, row: Int, step: Int) -> None:
-        f, v = self.f, Lanes(self.f, self.target, self.target.lanes(self.form.dtype))
+        f, v = self.f, VectorEmitter(self.f, self.target, self.target.lanes(self.form.dtype))
         bounds = ((self.ys, below, "rows"), (self.xs, right, "columns"))
         sides = [
             (array, self.splat(v.width, more), self.splat(v.width, self.n[end]))
@@ -165,7 +165,7 @@ class _Patches:
         places = {r: f.at(self.x, f.add(b, offset), self.element) for r, b in bases.items()}
         with f.loop(0, self.n["channels"]) as c:
             moved = f.mul(c, self.n["x_channel"])
-            out = Place(self.to(row, step, c), self.form.dtype, 1)
+            out = OperandAccess(self.to(row, step, c), self.form.dtype, 1)
             for j, runs in enumerate(self.form.runs):
                 total = ""
                 for run, mask in zip(runs, masks[j]):
@@ -175,7 +175,7 @@ class _Patches:
                     total = self.joined(v, total, self.piece(v, at, mask))
                 store(v, out, j * v.width, total)
 
-    def masks(self, v: Lanes, j: int, sides: Sequence[tuple[str, str, str]]) -> list[str]:
+    def masks(self, v: VectorEmitter, j: int, sides: Sequence[tuple[str, str, str]]) -> list[str]:
         """For each of its runs all ones in the lanes of vector j that belong to the run and have a
         pixel. `sides`: an array, what is added to it, and what the sum is less than."""
         f, w, runs = self.f, v.width, self.form.runs[j]
@@ -198,7 +198,7 @@ class _Patches:
         one = f.op(f"insertelement {t} poison, {self.number} {short}, i64 0")
         return f.op(f"shufflevector {t} {one}, {t} poison, <{width} x i32> zeroinitializer")
 
-    def piece(self, v: Lanes, at: str, mask: str) -> str:
+    def piece(self, v: VectorEmitter, at: str, mask: str) -> str:
         """The elements of the lanes in the mask, which lie `stride` apart, and zeros."""
         f, w, s = self.f, v.width, self.form.stride
         t = f"<{w} x {self.number}>"
@@ -206,15 +206,15 @@ class _Patches:
             picks = ", ".join(f"i32 {q // s if q % s == 0 else w}" for q in range(w * s))
             wide = f"<{w * s} x i32> <{picks}>"
             mask = f.op(f"shufflevector {t} {mask}, {t} zeroinitializer, {wide}")
-        all_ = Lanes(f, self.target, w * s)
+        all_ = VectorEmitter(f, self.target, w * s)
         bits = f.op(f"icmp slt <{w * s} x {self.number}> {mask}, zeroinitializer")
-        x = load(all_, Place(at, self.form.dtype, 1), 0, bits)
+        x = load(all_, OperandAccess(at, self.form.dtype, 1), 0, bits)
         if s == 1:
             return x
         whole, picks = all_.type(self.form.dtype), ", ".join(f"i32 {q * s}" for q in range(w))
         return f.op(f"shufflevector {whole} {x}, {whole} poison, <{w} x i32> <{picks}>")
 
-    def joined(self, v: Lanes, x: str, y: str) -> str:
+    def joined(self, v: VectorEmitter, x: str, y: str) -> str:
         """Lanes of which at most one is not zero, as they are."""
         if not x:
             return y
@@ -224,7 +224,7 @@ class _Patches:
 
     def elements(self, below: Int, right: Int, offset: Int, row: Int, step: Int) -> None:
         f, n, d = self.f, self.n, self.form.dtype
-        one = Lanes(f, self.target, 1)
+        one = VectorEmitter(f, self.target, 1)
         with f.loop(0, self.form.columns) as k:
             tests = []
             for array, more, end in ((self.ys, below, "rows"), (self.xs, right, "columns")):
@@ -238,8 +238,8 @@ class _Patches:
                 with f.loop(0, n["channels"]) as c:
                     x = one.const(0, d)
                     if found:
-                        x = load(one, Place(source, d, 1), f.mul(c, n["x_channel"]))
-                    store(one, Place(self.to(row, step, c), d, 1), k, x)
+                        x = load(one, OperandAccess(source, d, 1), f.mul(c, n["x_channel"]))
+                    store(one, OperandAccess(self.to(row, step, c), d, 1), k, x)
 
             both = f.op(f"and i1 {tests[0]}, {tests[1]}")
             f.either(both, lambda: fill(True), lambda: fill(False))
@@ -250,9 +250,9 @@ class _Patches:
         return x if self.number == "i64" else f.op(f"sext i32 {x} to i64")
 
 
-def patches(target: Target, form_: Form) -> Function:
+def patches(target: Target, form_: PanelShape) -> LlvmFunction:
     """A function with `ARGUMENTS` that packs one panel."""
-    p = _Patches(Function("?", "i64"), target, form_)
+    p = _Patches(LlvmFunction("?", "i64"), target, form_)
     p.columns()
     p.rows()
     return p.f

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from executor.cpu.kernel_builder import (
-    Call,
-    Place,
+    KernelBuilder,
+    OperandAccess,
     lane_mask,
     load,
     maskable,
@@ -23,12 +23,12 @@ from executor.cpu.kernel_builder import (
 from executor.cpu.kernel_table import kernel_for
 from executor.cpu.kernels.elementwise import lanes_for
 from executor.cpu.launches import MapReduce
-from executor.cpu.llvm_text import Int, Module, element
+from executor.cpu.llvm_text import Int, LlvmModule, element
 from executor.cpu.target import Target
-from executor.cpu.vector_math import Lanes
+from executor.cpu.vector_math import VectorEmitter
 from executor.launches import ArgMax, Reduce
 from executor.memory import collapse
-from ir.opdef import Reduce as Reduction
+from ir.opdef import Reduction as Reduction
 from ir.scalar.language import cast, eq, input_
 from ir.types import I64, Dim, DType
 
@@ -44,7 +44,7 @@ LONG = 4
 class _Accumulator:
     """A value of `v.width` lanes in memory that `sroa` makes a register."""
 
-    v: Lanes
+    v: VectorEmitter
     rule: Reduction
     dtype: DType
     slot: str = ""
@@ -66,12 +66,12 @@ class _Accumulator:
         self.v.f.store(self.v.type(self.dtype), r, self.slot, 64)
 
 
-def combine(v: Lanes, rule: Reduction, dtype: DType, a: str, b: str) -> str:
+def combine(v: VectorEmitter, rule: Reduction, dtype: DType, a: str, b: str) -> str:
     root = rule.combine(input_(0, dtype), input_(1, dtype))
     return v.evaluate([root], [a, b])[0]
 
 
-def across(v: Lanes, rule: Reduction, dtype: DType, x: str) -> str:
+def across(v: VectorEmitter, rule: Reduction, dtype: DType, x: str) -> str:
     """The lanes of a vector combined, halves first."""
     f, width = v.f, v.width
     while width > 1:
@@ -83,7 +83,7 @@ def across(v: Lanes, rule: Reduction, dtype: DType, x: str) -> str:
         if half == 1:
             one = f"<1 x {element(dtype)}>"
             parts = [f.op(f"extractelement {one} {p}, i64 0") for p in parts]
-        x = combine(Lanes(f, v.target, half), rule, dtype, *parts)
+        x = combine(VectorEmitter(f, v.target, half), rule, dtype, *parts)
         width = half
     return x
 
@@ -112,7 +112,7 @@ def order(m: MapReduce) -> tuple[str, list[int], list[int]]:
 
 
 @kernel_for(Reduce)
-def reduce_kernel(target: Target, module: Module, r: Reduce) -> Call:
+def reduce_kernel(target: Target, module: LlvmModule, r: Reduce) -> KernelBuilder:
     return map_reduce_kernel(target, module, as_map_reduce(r))
 
 
@@ -122,8 +122,8 @@ def as_map_reduce(r: Reduce) -> MapReduce:
 
 
 @kernel_for(MapReduce)
-def map_reduce_kernel(target: Target, module: Module, m: MapReduce) -> Call:
-    call = Call(target)
+def map_reduce_kernel(target: Target, module: LlvmModule, m: MapReduce) -> KernelBuilder:
+    call = KernelBuilder(target)
     f = call.f
     way, kept, gone = order(m)
     views = (*m.ins, *m.outs)
@@ -147,29 +147,31 @@ def map_reduce_kernel(target: Target, module: Module, m: MapReduce) -> Call:
     last = -1 if way == "columns" else len(outer)
 
     def body(offsets: list[Int]) -> None:
-        starts = [Place(p, v.dtype, 1).at(f, o) for p, v, o in zip(pointers, views, offsets)]
+        starts = [
+            OperandAccess(p, v.dtype, 1).at(f, o) for p, v, o in zip(pointers, views, offsets)
+        ]
         if way == "columns":
             steps = [s[-1] for s in by_kept]
-            places = [Place(p, v.dtype, s) for p, v, s in zip(starts, views, steps)]
-            _columns(Lanes(f, target, width), m, places, n_outer[-1], n_inner, by_gone)
+            places = [OperandAccess(p, v.dtype, s) for p, v, s in zip(starts, views, steps)]
+            _columns(VectorEmitter(f, target, width), m, places, n_outer[-1], n_inner, by_gone)
             return
         steps = [s[-1] if s else 0 for s in by_gone]
-        places = [Place(p, v.dtype, s) for p, v, s in zip(starts, views, steps)]
-        v = Lanes(f, target, width if way == "rows" else 1)
+        places = [OperandAccess(p, v.dtype, s) for p, v, s in zip(starts, views, steps)]
+        v = VectorEmitter(f, target, width if way == "rows" else 1)
         _row(v, m, places, n_inner, [s[:-1] for s in by_gone])
 
     nest(f, n_outer[:last], [s[:last] for s in by_kept], body)
     return call
 
 
-def _numbers(call: Call, dims: list[Dim]) -> list[Int]:
+def _numbers(call: KernelBuilder, dims: list[Dim]) -> list[Int]:
     return [call.number(d) for d in dims]
 
 
 class _Step:
     """The elements from one index on: they are stored, and taken by accumulators."""
 
-    def __init__(self, v: Lanes, m: MapReduce) -> None:
+    def __init__(self, v: VectorEmitter, m: MapReduce) -> None:
         self.v, self.m = v, m
         self.roots = [
             r if rule is None else cast(r, r.dtype.compute) for r, rule in zip(m.roots, m.rules)
@@ -184,7 +186,7 @@ class _Step:
 
     def __call__(
         self,
-        places: Sequence[Place],
+        places: Sequence[OperandAccess],
         accs: Sequence[_Accumulator],
         i: Int,
         fixed: Mapping[int, str],
@@ -199,18 +201,22 @@ class _Step:
             else:
                 next(todo).take(x, mask)
 
-    def fixed(self, places: Sequence[Place]) -> dict[int, str]:
+    def fixed(self, places: Sequence[OperandAccess]) -> dict[int, str]:
         """The inputs that are the same everywhere."""
         ins = enumerate(places[: len(self.m.ins)])
         return {k: load(self.v, p, 0) for k, p in ins if p.stride == 0}
 
 
 def _row(
-    v: Lanes, m: MapReduce, places: Sequence[Place], dims: list[Int], strides: list[list[Int]]
+    v: VectorEmitter,
+    m: MapReduce,
+    places: Sequence[OperandAccess],
+    dims: list[Int],
+    strides: list[list[Int]],
 ) -> None:
     """One result each: the elements of the last dim lie side by side."""
     f, w = v.f, v.width
-    one = Lanes(f, v.target, 1)
+    one = VectorEmitter(f, v.target, 1)
     step, single = _Step(v, m), _Step(one, m)
     full = [p for p, rule in zip(places, (*(None for _ in m.ins), *m.rules)) if rule is None]
     masked = w > PACKET and maskable(v.target, full)
@@ -255,9 +261,9 @@ def _row(
 
 
 def _columns(
-    v: Lanes,
+    v: VectorEmitter,
     m: MapReduce,
-    places: Sequence[Place],
+    places: Sequence[OperandAccess],
     n: Int,
     dims: list[Int],
     strides: list[list[Int]],
@@ -266,7 +272,7 @@ def _columns(
     f, w = v.f, v.width
     results = [p for p, rule in zip(places[len(m.ins) :], m.rules) if rule is not None]
 
-    def block(lanes: Lanes, count: int, at: Int, mask: str = "") -> None:
+    def block(lanes: VectorEmitter, count: int, at: Int, mask: str = "") -> None:
         step = _Step(lanes, m)
         sets = [step.accumulators() for _ in range(count)]
 
@@ -292,13 +298,13 @@ def _columns(
                 block(v, 1, whole, lane_mask(v, f.sub(n, whole)))
             return
     with f.loop(whole if w > 1 else 0, n) as i:
-        block(Lanes(f, v.target, 1), 1, i)
+        block(VectorEmitter(f, v.target, 1), 1, i)
 
 
 @kernel_for(ArgMax)
-def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
-    call = Call(target)
-    f, v = call.f, Lanes(call.f, target, 1)
+def argmax_kernel(target: Target, module: LlvmModule, r: ArgMax) -> KernelBuilder:
+    call = KernelBuilder(target)
+    f, v = call.f, VectorEmitter(call.f, target, 1)
     x, out = call.pointer(r.x), call.pointer(r.out)
     kept = [a for a in range(r.x.ndim) if a != r.axis]
     dims, (xs, os) = collapse(
@@ -310,12 +316,12 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
     e = element(d)
     best, where = f.alloca(e), f.alloca("i64")
     lowest = float(np.finfo(r.x.dtype.numpy).min) if d.kind == "f" else None
-    length, wide = r.x.shape[r.axis], Lanes(f, target, target.lanes(d))
+    length, wide = r.x.shape[r.axis], VectorEmitter(f, target, target.lanes(d))
     long = isinstance(length, int) and length >= LONG * wide.width and r.x.dtype.size >= 4
     lanes = (f.alloca(wide.type(d), 64), f.alloca(wide.type(I64), 64))
 
     def body(offsets: list[Int]) -> None:
-        p = Place(Place(x, r.x.dtype, 1).at(f, offsets[0]), r.x.dtype, step)
+        p = OperandAccess(OperandAccess(x, r.x.dtype, 1).at(f, offsets[0]), r.x.dtype, step)
         f.store(e, read(v, p, 0) if lowest is None else v.const(lowest, d), best, 8)
         f.store("i64", "0", where, 8)
         done: Int = 1 if lowest is None else 0
@@ -326,7 +332,7 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
             _challenge(v, d, read(v, p, i), i, best, where)
         index = f.load("i64", where, 8)
         short = index if r.out.dtype == I64 else f.op(f"trunc i64 {index} to i{r.out.dtype.bits}")
-        place = Place(Place(out, r.out.dtype, 1).at(f, offsets[1]), r.out.dtype, 1)
+        place = OperandAccess(OperandAccess(out, r.out.dtype, 1).at(f, offsets[1]), r.out.dtype, 1)
         store(v, place, 0, short)
 
     nest(f, n_outer, [xs_, os_], body)
@@ -334,7 +340,12 @@ def argmax_kernel(target: Target, module: Module, r: ArgMax) -> Call:
 
 
 def _side_by_side(
-    v: Lanes, d: DType, p: Place, n: Int, lanes: tuple[str, str], found: tuple[str, str]
+    v: VectorEmitter,
+    d: DType,
+    p: OperandAccess,
+    n: Int,
+    lanes: tuple[str, str],
+    found: tuple[str, str],
 ) -> None:
     """The best of the first n elements, a multiple of `v.width`: of each lane, then of all. `found`
     has where to begin, and gets the best and its index."""
@@ -345,7 +356,10 @@ def _side_by_side(
     with f.loop(0, n, v.width) as i:
         at = f.op(f"add {ids} {v.splat(str(i), I64)}, {count}")
         _challenge(v, d, read(v, p, i), at, *lanes)
-    one, values = Lanes(f, v.target, 1), [f.load(t, lanes[0], 64), f.load(ids, lanes[1], 64)]
+    one, values = (
+        VectorEmitter(f, v.target, 1),
+        [f.load(t, lanes[0], 64), f.load(ids, lanes[1], 64)],
+    )
     new, old, new_at, old_at = input_(0, d), input_(1, d), input_(2, I64), input_(3, I64)
     for q in range(v.width):
         x, at = (f.op(f"extractelement {k} {y}, i64 {q}") for k, y in zip((t, ids), values))
@@ -358,7 +372,7 @@ def _side_by_side(
         f.store("i64", one.choose(wins, I64, at, where), found[1], 8)
 
 
-def _challenge(v: Lanes, d: DType, x: str, i: Int, best: str, where: str) -> None:
+def _challenge(v: VectorEmitter, d: DType, x: str, i: Int, best: str, where: str) -> None:
     """Larger than the best, lane by lane."""
     f, t, ids = v.f, v.type(d), v.type(I64)
     align = 8 if v.width == 1 else 64

@@ -84,7 +84,7 @@ def capsule(
     return _new(at, NAME, _FORGET)
 
 
-class _Taken:
+class _ImportedTensor:
     """A tensor of another library, which hears when it is not needed any more."""
 
     def __init__(self, managed: Any) -> None:
@@ -106,7 +106,7 @@ def taken(given: Any) -> tuple[int, list[int], list[int] | None, np.dtype, objec
         where = f"GPU {tensor.device.number}, type {code} of {bits} bits and {lanes} lanes"
         raise ValueError(f"a program takes plain numbers on the first GPU, this is on {where}")
     _rename(given, USED)
-    owner, n = _Taken(managed), tensor.ndim
+    owner, n = _ImportedTensor(managed), tensor.ndim
     strides = list(tensor.strides[:n]) if tensor.strides else None
     dtype = np.dtype(f"{kinds[code]}{bits // 8}")
     return (tensor.data or 0) + tensor.offset, list(tensor.shape[:n]), strides, dtype, owner

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from ctypes import c_void_p
 from dataclasses import dataclass, replace
 
-from executor.executable import Table
-from executor.gpu.blas.cublas import Blas, Matrix, Operation, blas
+from executor.executable import CallTable
+from executor.gpu.blas.cublas import Blas, MatmulOperation, Matrix, blas
 from executor.launches import Gemm, Lowered, views
 from executor.memory import Buffer, Element, View
-from executor.plan.arena import Layout, aligned
+from executor.plan.arena import ArenaLayout, aligned
 from ir.types import F32, F64, Dim, evaluate_dim, is_natural, names_in, product
 
 #: multiplications from which on a product is large, and what a named size counts for
@@ -24,7 +24,7 @@ TYPES = frozenset({F32, F64})
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class LibraryProduct:
     """`x` times `y` into `c`, each [batch, rows, columns]; `initial` is added, as one row
     (`is_bias`) or as a matrix."""
 
@@ -40,7 +40,7 @@ class Product:
         return f"product by cuBLASLt, {shape}"
 
 
-def product_of(x: Gemm, precision: str, sizes: Sequence[str]) -> Product | None:
+def product_of(x: Gemm, precision: str, sizes: Sequence[str]) -> LibraryProduct | None:
     """The product, if cuBLASLt can take it and it is large. `sizes` are known to the host."""
     names = frozenset().union(*(names_in(d) for v in views(x) for d in _dims(v)))
     types = {v.dtype for v in views(x)}
@@ -68,7 +68,7 @@ def product_of(x: Gemm, precision: str, sizes: Sequence[str]) -> Product | None:
     fills = c.contiguous and (initial is None or initial.contiguous)
     if not fills and not isinstance(left.shape[-1], int) or left.shape[-1] == 0:
         return None
-    return Product(left, right, c, initial, is_bias, precision)
+    return LibraryProduct(left, right, c, initial, is_bias, precision)
 
 
 def _dims(v: View) -> tuple[Dim, ...]:
@@ -130,8 +130,8 @@ def _is_matrix(v: View) -> bool:
 class Places:
     """The addresses of views, by the table of a call."""
 
-    def __init__(self, lowered: Lowered, layout: Layout) -> None:
-        call, self.layout = Table.of(lowered.program), layout
+    def __init__(self, lowered: Lowered, layout: ArenaLayout) -> None:
+        call, self.layout = CallTable.of(lowered.program), layout
         self.entries = {
             b: k for k, b in enumerate((*lowered.inputs, *lowered.outputs), call.inputs)
         }
@@ -154,8 +154,8 @@ class Places:
 
 
 def operation(
-    p: Product, places: Places, words: Sequence[int], sizes: Mapping[str, int]
-) -> Operation:
+    p: LibraryProduct, places: Places, words: Sequence[int], sizes: Mapping[str, int]
+) -> MatmulOperation:
     """The product of a call."""
 
     def matrix(v: View) -> Matrix:
@@ -166,18 +166,18 @@ def operation(
         return Matrix(at, batches, rows, columns, ld, batch, turned)
 
     summand = None if p.initial is None else matrix(p.initial)
-    return Operation(
+    return MatmulOperation(
         matrix(p.x), matrix(p.y), matrix(p.c), summand, p.is_bias, p.c.dtype, p.precision
     )
 
 
 @dataclass(frozen=True)
-class Products:
+class LibraryProducts:
     """Those of a program; `all` says behind how many of its stages each of them is."""
 
     library: Blas | None
     places: Places | None
-    all: tuple[tuple[int, Product], ...]
+    all: tuple[tuple[int, LibraryProduct], ...]
 
     def pieces(self, stages: int) -> Iterator[range]:
         """The stages before, between and behind them."""
@@ -192,5 +192,5 @@ class Products:
         self.library.multiply(operation(self.all[number][1], self.places, words, sizes), stream)
 
 
-NO_PRODUCTS = Products(None, None, ())
-__all__ = ["NO_PRODUCTS", "Places", "Product", "Products", "blas", "product_of"]
+NO_PRODUCTS = LibraryProducts(None, None, ())
+__all__ = ["NO_PRODUCTS", "Places", "LibraryProduct", "LibraryProducts", "blas", "product_of"]

@@ -53,7 +53,7 @@ class Matrix:
 
 
 @dataclass(frozen=True)
-class Operation:
+class MatmulOperation:
     """`c` = `x` @ `y` + `initial`."""
 
     x: Matrix
@@ -65,7 +65,7 @@ class Operation:
     precision: str
 
 
-class _Found(ctypes.Structure):
+class _Algorithm(ctypes.Structure):
     """The algorithm of an operation."""
 
     _fields_ = [
@@ -78,12 +78,12 @@ class _Found(ctypes.Structure):
 
 
 @dataclass
-class _Plan:
+class _MatmulPlan:
     """The library's plan of an operation, whatever the addresses of its operands."""
 
     description: ctypes.c_void_p
     layouts: list[ctypes.c_void_p]
-    found: _Found
+    found: _Algorithm
 
 
 class Blas:
@@ -94,7 +94,7 @@ class Blas:
         self.handle = Pointer()
         with driver.current():
             self.call("cublasLtCreate", ctypes.byref(self.handle))
-        self.plans: dict[object, _Plan] = {}
+        self.plans: dict[object, _MatmulPlan] = {}
         self.rooms: dict[int | None, Any] = {}
 
     def call(self, name: str, *arguments: Any) -> None:
@@ -102,7 +102,7 @@ class Blas:
         if code:
             raise DriverError(f"{name}: error {code} of cuBLAS")
 
-    def multiply(self, x: Operation, stream: ctypes.c_void_p) -> None:
+    def multiply(self, x: MatmulOperation, stream: ctypes.c_void_p) -> None:
         """Enqueue a product in a stream; the context must be current."""
         if not x.c.batches * x.c.rows * x.c.columns:
             return
@@ -124,7 +124,7 @@ class Blas:
             Pointer(room), Size(plan.found.room), stream,
         )  # fmt: skip
 
-    def _start(self, x: Operation, stream: ctypes.c_void_p) -> None:
+    def _start(self, x: MatmulOperation, stream: ctypes.c_void_p) -> None:
         """Fill the contiguous result of a product without terms: with `initial`, or zeros."""
         size = Size(x.c.batches * x.c.rows * x.c.columns * x.dtype.size)
         to = ctypes.c_uint64(x.c.address)
@@ -142,7 +142,7 @@ class Blas:
         return have.address if size and have is not None else 0
 
     # ------------------------------------------------------------ plans
-    def _plan(self, x: Operation) -> _Plan:
+    def _plan(self, x: MatmulOperation) -> _MatmulPlan:
         matrices = (x.y, x.x, x.c, x.initial or x.c)
         lies = tuple(replace(m, address=m.alignment) for m in matrices)
         key = lies, x.initial is None, x.is_bias, x.dtype, x.precision
@@ -154,7 +154,7 @@ class Blas:
             self.plans[key] = self._planned(x)
         return self.plans[key]
 
-    def _planned(self, x: Operation) -> _Plan:
+    def _planned(self, x: MatmulOperation) -> _MatmulPlan:
         how = IN_DOUBLE if x.dtype == F64 else OF_PRECISION[x.precision]
         scale = TYPES[x.dtype]
         description = Pointer()
@@ -162,7 +162,7 @@ class Blas:
         self.call("cublasLtMatmulDescCreate", *given)
         added = x.initial if x.initial is not None and not x.is_bias else x.c
         layouts = [self._layout(m, x.dtype) for m in (x.y, x.x, added, x.c)]
-        plan = _Plan(description, layouts, _Found())
+        plan = _MatmulPlan(description, layouts, _Algorithm())
         self._describe(plan, TRANS_A, ctypes.c_int32(x.y.turned))
         self._describe(plan, TRANS_B, ctypes.c_int32(x.x.turned))
         if x.is_bias and x.initial is not None:
@@ -171,7 +171,7 @@ class Blas:
         self._choose(plan, [m.alignment for m in (x.y, x.x, added, x.c)])
         return plan
 
-    def _describe(self, plan: _Plan, what: int, value: Any) -> None:
+    def _describe(self, plan: _MatmulPlan, what: int, value: Any) -> None:
         given = plan.description, ctypes.c_int(what), ctypes.byref(value)
         self.call("cublasLtMatmulDescSetAttribute", *given, Size(ctypes.sizeof(value)))
 
@@ -193,7 +193,7 @@ class Blas:
                 self.call("cublasLtMatrixLayoutSetAttribute", *given_)
         return layout
 
-    def _choose(self, plan: _Plan, alignments: list[int]) -> None:
+    def _choose(self, plan: _MatmulPlan, alignments: list[int]) -> None:
         preference, count = Pointer(), ctypes.c_int()
         self.call("cublasLtMatmulPreferenceCreate", ctypes.byref(preference))
         wishes: list[tuple[int, Any]] = [(WORKSPACE, ctypes.c_uint64(ROOM))]
@@ -211,7 +211,7 @@ class Blas:
         if not count.value:
             raise DriverError("cuBLAS has no way to take a product")
 
-    def _forget(self, plan: _Plan) -> None:
+    def _forget(self, plan: _MatmulPlan) -> None:
         self.call("cublasLtMatmulDescDestroy", plan.description)
         for layout in plan.layouts:
             self.call("cublasLtMatrixLayoutDestroy", layout)

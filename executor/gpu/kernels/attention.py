@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
-from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
-from executor.gpu.kernels.groups import Own
-from executor.gpu.kernels.rows import Place, RowGroup, RowWriter, over_rows, place
+from executor.gpu.kernel_builder import IntText, Kernel, add, kernel_for, mul
+from executor.gpu.kernels.launch_fusion import Own
+from executor.gpu.kernels.row_reductions import RowGroup, RowPlace, RowWriter, over_rows, place
 from executor.gpu.preamble import SHARED, THREADS, WARP
 from executor.gpu.scalars import memory_type, register_type
 from executor.launches import BackendLaunch, Check, Gemm, Launch, Map, Reduce, When, results
@@ -46,7 +46,7 @@ class Attention(BackendLaunch):
     scores: Gemm
     parts: tuple[Map | Reduce, ...]
     result: Gemm
-    kept: Mapping[Place, int]
+    kept: Mapping[RowPlace, int]
 
     @property
     def lead(self) -> tuple[Dim, ...]:
@@ -89,7 +89,7 @@ def _whole(
     if written & others or result.c.buffer in {*written, *others, *group.read}:
         return None
     parts = _needed(group, result)
-    kept = _Kept.of(scores, parts, result)
+    kept = _RowAllocation.of(scores, parts, result)
     if not all(map(own, written)) or any(v.strides[-1] != 1 for v in kept.rows):
         return None
     ins, operands = tuple(group.loaded.values()), (*_read(scores), *_read(result)[1:])
@@ -127,18 +127,18 @@ def _memory(read: Sequence[View]) -> frozenset[Buffer]:
 
 
 @dataclass
-class _Kept:
+class _RowAllocation:
     """Allocation of values of places to as few rows as possible."""
 
     lead: int
     rows: list[View] = field(default_factory=list)
-    of_value: dict[Place, int] = field(default_factory=dict)
+    of_value: dict[RowPlace, int] = field(default_factory=dict)
     free: list[int] = field(default_factory=list)
 
     @staticmethod
-    def of(scores: Gemm, parts: Sequence[Map | Reduce], result: Gemm) -> _Kept:
+    def of(scores: Gemm, parts: Sequence[Map | Reduce], result: Gemm) -> _RowAllocation:
         """A thread reads what an elementwise launch takes before it stores what that makes."""
-        kept = _Kept(scores.c.ndim - 1)
+        kept = _RowAllocation(scores.c.ndim - 1)
         used = [*(p.ins if isinstance(p, Map) else (p.x,) for p in parts), (result.x,)]
         last = {place(v, kept.lead): k for k, vs in enumerate(used) for v in vs}
         kept.put(scores.c)
@@ -185,7 +185,7 @@ class AttentionWriter(RowWriter):
         kernel, queries = self.kernel, x.scores.x.expand((*x.lead, x.scores.x.shape[-1]))
         kernel.beside = BESIDE
         kernel.work, self.count = product(x.lead) * threads, str(kernel.number(self.row[0]))
-        self.first: Int = 0
+        self.first: IntText = 0
         first = [queries, _of_queries(x.scores.y, x.lead), *summand_of(x.scores)]
         last = [_of_queries(x.result.y, x.lead), *self.results()]
         memory = [*first, *last, *x.rows, *x.ins]
@@ -213,7 +213,7 @@ class AttentionWriter(RowWriter):
         return [*summand_of(self.x.result), self.x.result.c]
 
     @contextmanager
-    def queries(self, total: Int) -> Iterator[str]:
+    def queries(self, total: IntText) -> Iterator[str]:
         """Those of a block, one after the other, behind what all have alike."""
         self.near = self.shared([v.dtype for v in self.x.rows])
         with self.kernel.loop(total, first="blockIdx.x", step="gridDim.x") as query:
@@ -291,7 +291,7 @@ class AttentionWriter(RowWriter):
                 self.finish(at[1:], column, total)
             kernel.emit("__syncthreads();")
 
-    def weights(self) -> Place:
+    def weights(self) -> RowPlace:
         """The operand of the last product that has a row for each key."""
         return self.place(self.x.result.x)
 
@@ -307,7 +307,7 @@ class AttentionWriter(RowWriter):
         return name
 
     def store(
-        self, x: Gemm, to: str, at: Int, total: str, summand: Sequence[str], column: Int
+        self, x: Gemm, to: str, at: IntText, total: str, summand: Sequence[str], column: IntText
     ) -> None:
         for p, v in zip(summand, summand_of(x)):
             (step,) = self.kernel.numbers(v.strides[-1:])

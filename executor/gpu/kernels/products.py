@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import pi
 
-from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
+from executor.gpu.kernel_builder import IntText, Kernel, add, kernel_for, mul
 from executor.gpu.scalars import register_type
 from executor.launches import Contract, Conv, Fourier, Gemm
 from executor.memory import View
@@ -29,7 +29,7 @@ class _Sum:
         self.name = self.kernel.fresh()
         self.kernel.emit(f"{register_type(self.dtype)} {self.name} = {value};")
 
-    def take(self, *at: Int) -> None:
+    def take(self, *at: IntText) -> None:
         a, b = (self.kernel.read(p, v.dtype, o) for p, v, o in zip(self.pointers, self.views, at))
         if self.dtype.kind == "f":
             fma = "fmaf" if self.dtype.bits == 32 else "fma"
@@ -110,13 +110,13 @@ def conv_kernel(x: Conv) -> Kernel:
 @contextmanager
 def _inside(
     kernel: Kernel,
-    taps: Int,
-    place: Int,
+    taps: IntText,
+    place: IntText,
     axis: int,
     x: Conv,
-    before: Sequence[Int],
-    limits: Sequence[Int],
-) -> Iterator[tuple[Int, Int]]:
+    before: Sequence[IntText],
+    limits: Sequence[IntText],
+) -> Iterator[tuple[IntText, IntText]]:
     """A loop over the taps of an axis, and the pixel of each that there is."""
     with kernel.loop(taps) as i:
         first = mul(f"({place})", x.stride[axis])

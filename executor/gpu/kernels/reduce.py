@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
+from executor.gpu.kernel_builder import IntText, Kernel, add, kernel_for, mul
 from executor.gpu.preamble import THREADS
 from executor.gpu.scalars import literal, register_type
 from executor.launches import ArgMax, Dots, Reduce
 from executor.memory import View, collapse
-from ir.opdef import Reduce as Reduction
+from ir.opdef import Reduction as Reduction
 from ir.scalar.language import cast, input_
 from ir.types import I64, Dim, DType, product
 
@@ -55,7 +55,7 @@ def reduce_kernel(r: Reduce) -> Kernel:
         (first,) = kernel.evaluate([r.rule.init(d)], [])
         kernel.emit(f"{register_type(d)} {total} = {first};")
 
-        def take(at: Int) -> None:
+        def take(at: IntText) -> None:
             value = kernel.read(x, r.x.dtype, add(start, at))
             kernel.emit(f"{total} = {combined(kernel, r.rule, d, total, value)};")
 

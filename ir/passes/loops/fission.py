@@ -56,7 +56,7 @@ def _visit(b: Block, s: Node) -> Sequence[Value] | None:
     anchors -= worth_sinking(s).keys() if anchors else set()
     if not anchors:
         return None
-    cut = _Cut(s, anchors)
+    cut = _Fission(s, anchors)
     return cut.emit(b) if cut.products and cut.pays() else None
 
 
@@ -70,7 +70,7 @@ def is_anchor(n: Node, weights: Collection[Value]) -> bool:
     return number(product(x.type.shape[:-1])) <= MOST_ROWS
 
 
-class _Cut:
+class _Fission:
     """`products`: what leaves the loop. `late`: what the second loop does, carries included."""
 
     def __init__(self, s: Scan, anchors: Collection[Node]) -> None:

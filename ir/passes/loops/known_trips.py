@@ -25,14 +25,14 @@ from ir.analysis.affine import counted, index_name, is_size
 from ir.analysis.ranges import facts_of, never_negative
 from ir.loc import VerifyError
 from ir.ops.binary import EXCHANGED
-from ir.passes.cloning import Copier
-from ir.program import ENDLESS, Go, Node, Op, Program, Require, Scan, Slot, Value
+from ir.passes.cloning import NodeCopier
+from ir.program import ENDLESS, LoopCondition, Node, Op, Program, Require, Scan, Slot, Value
 from ir.rewrite import Block, rewrite
 from ir.types import F32, F64, I32, I64, Dim, is_natural, line, names_in
 from ir.uses import walk
-from ir.verify import verify
+from ir.verifier import verify
 
-Facts: TypeAlias = tuple[Dim, ...]
+NonNegativeDims: TypeAlias = tuple[Dim, ...]
 
 #: up to which number each type counts without rounding
 EXACT = {I32: 1 << 30, I64: 1 << 62, F32: 1 << 24, F64: 1 << 53}
@@ -79,7 +79,7 @@ def _fits(program: Program) -> bool:
     return True
 
 
-class _Known(Copier):
+class _Known(NodeCopier):
     """Copies a program; `found` are the trips of loops, by their index."""
 
     def __init__(self, found: dict[Value, _Trip]) -> None:
@@ -103,12 +103,12 @@ class _Known(Copier):
         if not trip.surely:
             return replace(super().scan(s), trip=self.attr(trip.most))
         self.sizes[s.count] = self.attr(trip.most)
-        ports = tuple(p for p in s.ports if not isinstance(p, Go))
+        ports = tuple(p for p in s.ports if not isinstance(p, LoopCondition))
         return super().scan(replace(s, trip=trip.most, ports=ports, count=""))
 
 
 # ---------------------------------------------------------------- counting
-def _trip(b: Block, s: Scan, facts: Facts) -> _Trip | None:
+def _trip(b: Block, s: Scan, facts: NonNegativeDims) -> _Trip | None:
     """Derive the number of iterations from the go port; None if it does not bound it."""
     assert s.go is not None
     (body,) = Block.inside(s, b)
@@ -170,7 +170,7 @@ class _Test:
             return gap // step if gap % step == 0 else None
         return -(-gap // step) if step > 0 else None
 
-    def trip_once_started(self, facts: Facts) -> Dim | None:
+    def trip_once_started(self, facts: NonNegativeDims) -> Dim | None:
         """Return the trip count of the loop if it runs at all."""
         n = self.holds
         if n is None or (self.compare == "not_equal" and not never_negative(n, facts)):

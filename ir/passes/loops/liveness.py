@@ -16,7 +16,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ir.program import Carry, Cond, Const, Go, Last, Node, Port, Program, Scan, Seq, Stack, Value
+from ir.program import (
+    Carry,
+    Cond,
+    Const,
+    Last,
+    LoopCondition,
+    Node,
+    Port,
+    Program,
+    Scan,
+    Seq,
+    Stack,
+    Value,
+)
 from ir.uses import blocks, consts, counts, dim_names, gives, has_effect, size_names
 
 
@@ -33,7 +46,7 @@ def only_live(program: Program) -> Program:
 
 
 @dataclass(eq=False)
-class _Scope:
+class _LiveBlock:
     """One block.
 
     maker: the nodes that give values, and the counts of while loops. inside: their blocks.
@@ -42,10 +55,10 @@ class _Scope:
     """
 
     ops: Sequence[Node]
-    outer: _Scope | None
+    outer: _LiveBlock | None
     maker: dict[Value | str, Node]
-    inside: dict[Node, tuple[_Scope, ...]] = field(default_factory=dict)
-    behind: dict[Value, tuple[tuple[_Scope, Value], ...]] = field(default_factory=dict)
+    inside: dict[Node, tuple[_LiveBlock, ...]] = field(default_factory=dict)
+    behind: dict[Value, tuple[tuple[_LiveBlock, Value], ...]] = field(default_factory=dict)
     live: set[Value] = field(default_factory=set)
     kept: set[Node] = field(default_factory=set)
 
@@ -55,12 +68,12 @@ class _Liveness:
 
     def __init__(self, counts: set[str]) -> None:
         self.counts = counts
-        self.todo: list[tuple[_Scope, Value]] = []
-        self.scopes: list[_Scope] = []
+        self.todo: list[tuple[_LiveBlock, Value]] = []
+        self.scopes: list[_LiveBlock] = []
 
-    def scope(self, ops: Sequence[Node], outer: _Scope | None = None) -> _Scope:
+    def scope(self, ops: Sequence[Node], outer: _LiveBlock | None = None) -> _LiveBlock:
         """The scope of a block; what has an effect in it is needed."""
-        new = _Scope(ops, outer, {v: n for n in ops for v in gives(n)})
+        new = _LiveBlock(ops, outer, {v: n for n in ops for v in gives(n)})
         self.scopes.append(new)
         for n in ops:
             if isinstance(n, (Scan, Cond)):
@@ -79,14 +92,14 @@ class _Liveness:
             scope.inside.clear()
             scope.behind.clear()
 
-    def need(self, scope: _Scope, v: Value) -> None:
+    def need(self, scope: _LiveBlock, v: Value) -> None:
         if v not in scope.live:
             scope.live.add(v)
             self.todo.append((scope, v))
 
-    def need_sizes(self, scope: _Scope, names: set[str] | frozenset[str]) -> None:
+    def need_sizes(self, scope: _LiveBlock, names: set[str] | frozenset[str]) -> None:
         for name in names & self.counts:
-            at: _Scope | None = scope
+            at: _LiveBlock | None = scope
             while at is not None and name not in at.maker:
                 at = at.outer
             if at is not None:
@@ -102,7 +115,7 @@ class _Liveness:
             if self.counts:
                 self.need_sizes(scope, v.type.names)
 
-    def keep(self, scope: _Scope, node: Node) -> None:
+    def keep(self, scope: _LiveBlock, node: Node) -> None:
         """The node is needed: what it reads, whichever of its results is."""
         if node in scope.kept:
             return
@@ -122,7 +135,7 @@ class _Liveness:
                 self.need_sizes(scope, size_names(node))
 
 
-def _connect(node: Scan | Cond, scope: _Scope, inside: Sequence[_Scope]) -> None:
+def _connect(node: Scan | Cond, scope: _LiveBlock, inside: Sequence[_LiveBlock]) -> None:
     """Through the ports of a node, from its block to those inside and back."""
     for p in consts(node):
         for block in inside:
@@ -145,12 +158,12 @@ def _connect(node: Scan | Cond, scope: _Scope, inside: Sequence[_Scope]) -> None
 
 
 # ---------------------------------------------------------------- emitting
-def left(scope: _Scope) -> tuple[Node, ...]:
+def left(scope: _LiveBlock) -> tuple[Node, ...]:
     """The nodes of a block that are kept, with the ports that are live."""
     return tuple(_trimmed(scope, n) for n in scope.ops if n in scope.kept)
 
 
-def _trimmed(scope: _Scope, node: Node) -> Node:
+def _trimmed(scope: _LiveBlock, node: Node) -> Node:
     if isinstance(node, Cond):
         then, orelse = scope.inside[node]
         ins = tuple(p for p in node.ins if p.inner in then.live or p.inner in orelse.live)
@@ -163,8 +176,8 @@ def _trimmed(scope: _Scope, node: Node) -> Node:
     return node
 
 
-def _port(p: Port, scope: _Scope, body: _Scope) -> Port | None:
-    if isinstance(p, Go):
+def _port(p: Port, scope: _LiveBlock, body: _LiveBlock) -> Port | None:
+    if isinstance(p, LoopCondition):
         return p
     if isinstance(p, (Const, Seq)):
         return p if p.inner in body.live else None

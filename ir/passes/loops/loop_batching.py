@@ -48,7 +48,7 @@ def hoist_from_scan(program: Program) -> Program:
 
 
 @dataclass(eq=False)
-class _Plan:
+class _BatchPlan:
     """The ops that leave a body, with their counterparts outside."""
 
     b: Block
@@ -65,7 +65,7 @@ def _before(b: Block, s: Scan) -> Scan | None:
     chosen = _worth_hoisting(b, s)
     if not chosen:
         return None
-    plan = _Plan(b, s, _known_outside(b, s, b))
+    plan = _BatchPlan(b, s, _known_outside(b, s, b))
     seqs: list[Port] = []
     for op in chosen:
         out = plan.tried(b.at(op), op)
@@ -101,7 +101,7 @@ def _is_array(b: Block, v: Value) -> bool:
 def _worth_hoisting(around: Block, s: Scan) -> list[Op]:
     """Ops to hoist, in order: anchors, what they need, and what rides along."""
     trial = Block()
-    plan = _Plan(trial, s, _known_outside(trial, s, around))
+    plan = _BatchPlan(trial, s, _known_outside(trial, s, around))
     able: dict[Value, Op] = {}
     in_place = s.count != "" or any(map(has_effect, s.body))
     for node in s.body:

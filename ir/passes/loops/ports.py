@@ -20,7 +20,7 @@ from ir.passes.simplify_cond import fewer_ports
 from ir.program import Carry, Cond, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, live_ops, rewrite
 
-Env: TypeAlias = dict[Value, Value]
+PortValues: TypeAlias = dict[Value, Value]
 MOST_ROUNDS = 20
 
 
@@ -47,7 +47,7 @@ def drop_unused_ports(program: Program) -> Program:
 
 
 # ---------------------------------------------------------------- simpler ports
-Rule: TypeAlias = Callable[[Block, Scan, Program], "tuple[Scan, Env] | None"]
+PortRule: TypeAlias = Callable[[Block, Scan, Program], "tuple[Scan, PortValues] | None"]
 
 
 def _simpler(b: Block, s: Scan, program: Program) -> Sequence[Value] | None:
@@ -61,7 +61,7 @@ def _simpler(b: Block, s: Scan, program: Program) -> Sequence[Value] | None:
     return list(results.values())
 
 
-def _first(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def _first(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     found = (rule(b, s, program) for rule in RULES)
     return next((f for f in found if f is not None), None)
 
@@ -72,7 +72,7 @@ def with_ports(s: Scan, instead: Mapping[Port, Port | None]) -> Scan:
     return replace(s, ports=tuple(p for p in found if p is not None))
 
 
-def carry_that_stays(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def carry_that_stays(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """carry %h = %h0 then %h last %hT  =>  const %h = %h0, and %hT is %h0.
 
     carry %h = %h0 then %h2, with %h0 = full(...) and %h2 = full(...) of one number: likewise.
@@ -86,7 +86,7 @@ def carry_that_stays(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | 
     return with_ports(s, {p: Const(p.inner, p.init) for p in stay}), env
 
 
-def _filled_alike(b: Block, s: Scan, consts: Env, program: Program) -> list[Carry]:
+def _filled_alike(b: Block, s: Scan, consts: PortValues, program: Program) -> list[Carry]:
     """The carries filled with one number at first and later, which the caller does not get."""
     shown = set(program.outputs)
     able = {p: b.constant(p.init) for p in s.carries if p.last not in shown}
@@ -98,7 +98,7 @@ def _filled_alike(b: Block, s: Scan, consts: Env, program: Program) -> list[Carr
     return [p for p, (first, then) in alike.items() if able[p] is not None and first == then]
 
 
-def equal_states(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def equal_states(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """const %a = %x and const %b = %x  =>  one of them; likewise for seqs.
 
     carry %a = %h then %a2 and carry %b = %h then %b2, with %a2 = add(%a, %x), %b2 = add(%b, %x)
@@ -110,8 +110,8 @@ def equal_states(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None
         return None
     ports = {p.inner: p for p in s.ins}
     instead: dict[Port, Port | None] = {}
-    inner: Env = {}
-    outer: Env = {}
+    inner: PortValues = {}
+    outer: PortValues = {}
     for found in classes:
         first = next((v for v in found if isinstance(ports.get(v), Const)), found[0])
         inner.update((v, first) for v in found if v is not first)
@@ -128,7 +128,7 @@ def equal_states(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None
     return replace(s, body=live_ops(s.body, s.needed)), outer
 
 
-def same_result_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def same_result_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """stack %ys = %y axis 0 and stack %zs = %y axis 0  =>  one of them; likewise for last ports.
 
     A stack that is a result of the program stays a tensor of its own: the caller may overwrite it.
@@ -136,7 +136,7 @@ def same_result_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] |
     shown = set(program.outputs)
     seen: dict[object, Stack | Last] = {}
     gone: dict[Port, Port | None] = {}
-    env: Env = {}
+    env: PortValues = {}
     for p in s.ports:
         if not isinstance(p, (Stack, Last)) or (isinstance(p, Stack) and p.outer in shown):
             continue
@@ -146,12 +146,12 @@ def same_result_twice(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] |
     return (with_ports(s, gone), env) if gone else None
 
 
-def last_of_const(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def last_of_const(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """last %y = %w1 of const %w1 = %w  =>  %y is %w. A last port says that the loop runs."""
     return _without_last(s, {p.inner: p.outer for p in s.ports if isinstance(p, Const)})
 
 
-def last_of_carried(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def last_of_carried(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """last %y = %h2 beside carry %h = %h0 then %h2 last %hT  =>  %y is %hT, or is that last."""
     lasts = {p.next: p.last for p in s.carries if p.last is not None}
     shown = {p.inner: p for p in s.ports if isinstance(p, Last) and p.inner not in lasts}
@@ -164,7 +164,7 @@ def last_of_carried(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | N
     return found if found is not None or not instead else (with_ports(s, instead), {})
 
 
-def _without_last(s: Scan, known: Env) -> tuple[Scan, Env] | None:
+def _without_last(s: Scan, known: PortValues) -> tuple[Scan, PortValues] | None:
     """Without the last ports of values that are `known` outside."""
     gone = [p for p in s.ports if isinstance(p, Last) and p.inner in known]
     if not gone:
@@ -172,7 +172,7 @@ def _without_last(s: Scan, known: Env) -> tuple[Scan, Env] | None:
     return with_ports(s, dict.fromkeys(gone)), {p.outer: known[p.inner] for p in gone}
 
 
-def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """carry %h = %h0 then %h2 last %hT, %h unread  =>  last %hT = %h2, if the loop surely runs."""
     starts = s.go is not None and b.constant(s.go.init)
     if not at_least_once(s, program, bool(starts)):
@@ -185,7 +185,7 @@ def carry_that_nobody_reads(b: Block, s: Scan, program: Program) -> tuple[Scan, 
     return (with_ports(s, unread), {}) if unread else None
 
 
-def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] | None:
+def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, PortValues] | None:
     """stack %ys = %xt axis 0 of seq %xt = %x[:, %t]  =>  %ys is a copy of transpose(%x).
 
     It is a tensor of its own: `%x` may be overwritten. The last slice may come first. Not in a
@@ -194,7 +194,7 @@ def stack_of_whole_seq(b: Block, s: Scan, program: Program) -> tuple[Scan, Env] 
     if s.count or s.trip == 0:
         return None
     seqs = {p.inner: p for p in s.ports if isinstance(p, Seq)}
-    env: Env = {}
+    env: PortValues = {}
     gone: dict[Port, Port | None] = {}
     for p in s.ports:
         q = seqs.get(p.inner) if isinstance(p, Stack) else None
@@ -216,7 +216,7 @@ def _collected(b: Block, s: Scan, q: Seq, p: Stack) -> Value:
     return new
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[PortRule, ...] = (
     carry_that_stays,
     equal_states,
     same_result_twice,

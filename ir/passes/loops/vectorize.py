@@ -41,7 +41,7 @@ class Batched:
         return self.value.type.ndim - 1 - self.axis
 
 
-Rule: TypeAlias = Callable[[Block, Op, Sequence[Batched], Dim], "Batched | None"]
+BatchingRule: TypeAlias = Callable[[Block, Op, Sequence[Batched], Dim], "Batched | None"]
 
 
 def batch(b: Block, op: Op, operands: Sequence[Batched], trip: Dim) -> Batched | None:
@@ -150,7 +150,7 @@ def slice_(b: Block, op: Op, operands: Sequence[Batched], trip: Dim) -> Batched 
     return _emit(b, op, (x.value,), x.axis - gone, axis=_past(axis, x.axis))
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, BatchingRule] = {
     "matmul": matmul,
     "embedding": embedding,
     "reshape": reshape,

@@ -15,7 +15,7 @@ import paddle
 import pytest
 
 import dy2st
-from dy2st.compiled.training import Training
+from dy2st.compiled.training import TrainingPrograms
 from ir import Slot
 from tests.dy2st.compiled.test_slots import from_source
 from tests.ir.analysis.test_chains import by_value
@@ -201,7 +201,7 @@ def check_memory(net, arg, kept: str) -> None:
     set_value leave the version as it is, so what they have written is kept as a copy."""
     x = paddle.to_tensor([0.5, 0.25, -0.125])
     training = net.forward.entry(x, arg).training
-    assert isinstance(training, Training)
+    assert isinstance(training, TrainingPrograms)
     g = training.gradient
     of_storage = {r.source for r in g.residuals if r.source == "slot" or r.copy_of >= 0}
     assert of_storage == ({kept} if kept else set())

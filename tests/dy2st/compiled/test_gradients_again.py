@@ -12,7 +12,7 @@ import pytest
 from paddle.base import core
 
 import dy2st
-from dy2st.compiled import engine
+from dy2st.compiled import autograd_engine
 from ir.autodiff import NotDifferentiable
 from tests.check import close, detached
 from tests.dy2st.compiled.test_gradients_autograd import (
@@ -218,7 +218,7 @@ def test_a_pass_that_is_not_entered_from_paddles_python():
         h, s = f(*args)
         loss = (h.sum() + s).reshape([1])
         h.register_hook(lambda g: g * 2.0)
-        engine.install()
+        autograd_engine.install()
         for _ in range(2):
             unknown = core.eager.run_backward.__dy2st_engine__
             unknown([loss], [paddle.ones_like(loss)], True, "")
@@ -343,14 +343,14 @@ def test_results_with_hooks_go_with_their_graph(young):
 # ---------------------------------------------------------------- builds of Paddle
 @pytest.fixture
 def fresh():
-    engine.layout.cache_clear()
+    autograd_engine.layout.cache_clear()
     yield
-    engine.layout.cache_clear()
+    autograd_engine.layout.cache_clear()
 
 
 @pytest.mark.parametrize("seen", [b"", bytes(4096)])
 def test_a_build_whose_nodes_are_unknown_has_no_backward(monkeypatch, fresh, seen):
-    monkeypatch.setattr(engine, "memory", lambda address, count: seen)
+    monkeypatch.setattr(autograd_engine, "memory", lambda address, count: seen)
     x, y = detached(X), detached(Y)
     h, _ = dy2st.to_static(product)(x, y)
     close(h.numpy(), product(x, y)[0].numpy(), 1e-9, "result")
@@ -361,13 +361,13 @@ def test_a_build_whose_nodes_are_unknown_has_no_backward(monkeypatch, fresh, see
 
 @pytest.mark.parametrize("place", [0, 64, 928])
 def test_a_wrong_place_of_the_context_is_refused(monkeypatch, fresh, place):
-    monkeypatch.setattr(engine, "places_of", lambda data, value: [place])
+    monkeypatch.setattr(autograd_engine, "places_of", lambda data, value: [place])
     for _ in range(2):
         with pytest.raises(NotDifferentiable, match="something else where its context was"):
-            engine.layout()
+            autograd_engine.layout()
 
 
 def test_memory_that_is_not_there():
     with pytest.raises(OSError):
-        engine.memory(8, 64)
-    assert engine.places_of(bytes(8) + (5).to_bytes(8, "little") * 2 + b"0", 5) == [8, 16]
+        autograd_engine.memory(8, 64)
+    assert autograd_engine.places_of(bytes(8) + (5).to_bytes(8, "little") * 2 + b"0", 5) == [8, 16]

@@ -16,7 +16,7 @@ from paddle.distributed.fleet.utils import recompute
 from paddle.static import InputSpec
 
 import dy2st
-from dy2st.compiled.autograd import Node
+from dy2st.compiled.autograd import CallNode
 from tests import check
 from tests.check import agree, close, data, default_dtype, detached, trains
 
@@ -206,7 +206,7 @@ def test_results_do_not_keep_their_graph_alive(young):
 
 
 def nodes():
-    return [q for q in gc.get_objects() if isinstance(q, Node)]
+    return [q for q in gc.get_objects() if isinstance(q, CallNode)]
 
 
 def node_of_the_call(before):

@@ -9,7 +9,7 @@ import paddle
 import pytest
 
 import dy2st
-from dy2st.compiled import kernels
+from dy2st.compiled import foreign_kernels
 from executor.allocation import HostMemory
 from executor.host_calls import HostCall
 from tests import check
@@ -117,7 +117,7 @@ def test_an_error_of_a_kernel_is_raised_and_nothing_is_written():
 def test_a_kernel_that_breaks_its_contract_is_named(monkeypatch):
     static = dy2st.to_static(lambda x: paddle.lgamma(x) * 2)
     static(paddle.ones([3]))
-    monkeypatch.setattr(kernels, "fresh", lambda out, given: [paddle.ones([2])])
+    monkeypatch.setattr(foreign_kernels, "fresh", lambda out, given: [paddle.ones([2])])
     with pytest.raises(dy2st.Dy2stError, match="lgamma gave"):
         static(paddle.ones([3]))
 

@@ -10,7 +10,7 @@ from paddle.static import InputSpec
 
 import dy2st
 from dy2st.compiled import translate
-from dy2st.results.planner import Results
+from dy2st.results.planner import ResultPlanner
 from dy2st.trace.trace import Trace
 from tests import check
 
@@ -165,4 +165,4 @@ def test_nothing_of_a_trace_stays_without_the_collector(young):
 
     static, x = dy2st.to_static(f), paddle.rand([3, 2])
     static(x)
-    assert not [q for q in gc.get_objects() if isinstance(q, (Trace, Results))]
+    assert not [q for q in gc.get_objects() if isinstance(q, (Trace, ResultPlanner))]

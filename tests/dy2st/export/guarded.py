@@ -26,7 +26,7 @@ import numpy as np
 import executor.executable
 from dy2st.export.limits import FileError
 from dy2st.export.load import LoadedProgram, load
-from dy2st.export.results import Array, Elements, Items, Part
+from dy2st.export.results import ArrayPart, ItemsPart, ListPart, ResultPart
 from executor.allocation import HOST
 from ir import Op, Size
 from ir.uses import walk
@@ -111,19 +111,19 @@ def argument(rng: random.Random, i: Any, sizes: dict[str, int]) -> np.ndarray:
     return out
 
 
-def check(part: Part, value: Any, sizes: dict[str, int]) -> None:
+def check(part: ResultPart, value: Any, sizes: dict[str, int]) -> None:
     """A result is of the type that the file declares."""
-    if isinstance(part, Array):
+    if isinstance(part, ArrayPart):
         assert isinstance(value, np.ndarray), type(value)
         assert value.dtype == part.type.dtype.numpy, (value.dtype, part.type)
         if part.type.names <= sizes.keys():
             assert value.shape == part.type.concrete(sizes), (value.shape, part.type)
         np.array(value)
-    elif isinstance(part, Items):
+    elif isinstance(part, ItemsPart):
         assert type(value) is part.kind and len(value) == len(part.parts)
         for q, v in zip(part.parts, value.values() if part.kind is dict else value):
             check(q, v, sizes)
-    elif isinstance(part, Elements):
+    elif isinstance(part, ListPart):
         assert type(value) is list
 
 

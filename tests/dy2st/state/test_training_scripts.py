@@ -16,7 +16,7 @@ import paddle
 import pytest
 
 import dy2st
-from dy2st.compiled import engine
+from dy2st.compiled import autograd_engine
 from tests.dy2st.state.test_idioms import observed, quarters
 from tests.portrait import difference, portrait
 
@@ -239,7 +239,7 @@ def attribute_that_a_loop_stores_beside_that_of_another_object():
 
 
 def test_a_first_call_in_training_warns_of_nothing():
-    engine.layout.cache_clear()
+    autograd_engine.layout.cache_clear()
     w = paddle.create_parameter([2], "float32")
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -250,14 +250,14 @@ def test_a_saved_program_goes_on_without_paddle(chunk, tmp_path):
 def test_a_check_names_the_first_frame_and_op(monkeypatch):
     from ir.streaming import chunks
 
-    plain = chunks.Chunks.masked
-    monkeypatch.setattr(chunks.Chunks, "masked", lambda self, x, fill, first=0: x)
+    plain = chunks.ChunkBuilder.masked
+    monkeypatch.setattr(chunks.ChunkBuilder, "masked", lambda self, x, fill, first=0: x)
     s = dy2st.stream(bias_and_conv, {"x": 2}, 4, input_spec=spec([1, 1, None]))
     found = s.check_stream(np.ones([1, 1, 12], "float32"))
     assert not found
     assert (found.op, found.frame) == ("conv", 11)
     assert re.search(r"first op that differs is conv at test_streaming.py:\d+", str(found))
-    monkeypatch.setattr(chunks.Chunks, "masked", plain)
+    monkeypatch.setattr(chunks.ChunkBuilder, "masked", plain)
     s = dy2st.stream(bias_and_conv, {"x": 2}, 4, input_spec=spec([1, 1, None]))
     assert s.check_stream(np.ones([1, 1, 12], "float32"))
 

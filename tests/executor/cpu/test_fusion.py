@@ -11,7 +11,7 @@ from executor.cpu import fusion, tiling
 from executor.cpu.backend import machine
 from executor.cpu.launches import MapReduce
 from executor.launches import Loop, Map, blocks, views
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from ir import passes
 from tests.executor import launch_machine
 

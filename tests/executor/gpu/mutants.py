@@ -21,10 +21,18 @@ from executor.gpu.backend import Gpu
 from executor.gpu.codegen import source
 from executor.gpu.driver import driver
 from executor.gpu.nvrtc import machine_code
-from executor.gpu.runtime import Native
-from executor.gpu.schedule import Barrier, Choice, Device, Node, Repeat, Schedule, Stage
-from executor.gpu.validate import ScheduleError, validate
-from executor.lower.program import lower
+from executor.gpu.runtime import DeviceProgram
+from executor.gpu.schedule import (
+    Barrier,
+    Conditional,
+    DeviceLimits,
+    Repeat,
+    Schedule,
+    ScheduleNode,
+    Stage,
+)
+from executor.gpu.schedule_verifier import ScheduleError, validate
+from executor.lowering.program import lower
 from executor.plan.arena import layout
 from ir import Program
 from tests.executor.gpu import emulator
@@ -58,7 +66,7 @@ class Mutant:
         )
 
 
-def closed(nodes: Sequence[Node], numbers: Iterator[int]) -> Iterator[Node]:
+def closed(nodes: Sequence[ScheduleNode], numbers: Iterator[int]) -> Iterator[ScheduleNode]:
     """The nodes with the barriers of these arrivals only."""
     for n in nodes:
         if isinstance(n, Barrier):
@@ -67,14 +75,14 @@ def closed(nodes: Sequence[Node], numbers: Iterator[int]) -> Iterator[Node]:
         elif isinstance(n, Repeat) and n.kernel is None:
             head, body = (tuple(closed(q, numbers)) for q in (n.head, n.body))
             yield replace(n, head=head, body=body)
-        elif isinstance(n, Choice):
+        elif isinstance(n, Conditional):
             head, *sides = (tuple(closed(q, numbers)) for q in (n.head, *n.sides))
             yield replace(n, head=head, sides=tuple(sides))
         else:
             yield n
 
 
-def opened(nodes: Sequence[Node], real: list[int]) -> Iterator[Node]:
+def opened(nodes: Sequence[ScheduleNode], real: list[int]) -> Iterator[ScheduleNode]:
     """The nodes with a barrier at every place; `real` gets the arrivals that it has."""
     waits = 0
     for n in nodes:
@@ -87,7 +95,7 @@ def opened(nodes: Sequence[Node], real: list[int]) -> Iterator[Node]:
         if isinstance(n, Repeat) and n.kernel is None:
             head, body = (tuple(opened(q, real)) for q in (n.head, n.body))
             yield replace(n, head=head, body=body)
-        elif isinstance(n, Choice):
+        elif isinstance(n, Conditional):
             head, *sides = (tuple(opened(q, real)) for q in (n.head, *n.sides))
             yield replace(n, head=head, sides=tuple(sides))
         else:
@@ -104,7 +112,7 @@ class Opened:
         self.lowered = machine.legalize(lower(program, machine))
         self.layout = layout(self.lowered.launches, machine.memory.alignment)
         own = driver()
-        self.device = Device(own.multiprocessors, own.threads)
+        self.device = DeviceLimits(own.multiprocessors, own.threads)
         schedule, real = machine.schedule(self.lowered, self.layout, self.device), []
         stages = tuple(replace(s, body=tuple(opened(s.body, real))) for s in schedule.stages)
         self.schedule, self.real = replace(schedule, stages=stages), Mutant(tuple(real))
@@ -120,7 +128,7 @@ class Opened:
     def executable(self, mutant: Mutant) -> Executable:
         made, image = self.built
         schedule = replace(mutant, arrivals=self.real.arrivals).of(self.schedule)
-        native = Native(driver(), self.device, self.lowered, schedule, made, image)
+        native = DeviceProgram(driver(), self.device, self.lowered, schedule, made, image)
         failures, memory = self.lowered.failures, self.machine.memory
         return Executable(self.program, native, self.layout, failures, memory=memory)
 

@@ -7,7 +7,7 @@ import pytest
 
 import executor
 import ir
-from executor.gpu import loops
+from executor.gpu import loop_rotation
 from ir.passes import run as run_passes
 
 #: `%r` of the body is added to the state
@@ -53,14 +53,14 @@ def test_loops_whose_iterations_are_not_alike(name, monkeypatch):
     body, total, rotates, sums = LOOPS[name]
     found = {"_turned": 0, "_sum": 0}
     for which in found:
-        original = getattr(loops, which)
+        original = getattr(loop_rotation, which)
 
         def counted(*args, which=which, original=original):
             out = original(*args)
             found[which] += out is not None
             return out
 
-        monkeypatch.setattr(loops, which, counted)
+        monkeypatch.setattr(loop_rotation, which, counted)
     p = ir.verify(ir.parse(RNN.format(body=body, sum=total)))
     rng = np.random.default_rng(0)
     given = [rng.normal(size=i.value.type.shape).astype(np.float32) / 2 for i in p.inputs]

@@ -11,8 +11,8 @@ from executor.gpu.backend import Gpu
 from executor.gpu.codegen import source
 from executor.gpu.nvrtc import OPTIONS, Compiler, first_of, installed, machine_code
 from executor.gpu.preamble import TEXT
-from executor.gpu.schedule import Device, schedule
-from executor.lower.program import lower
+from executor.gpu.schedule import DeviceLimits, schedule
+from executor.lowering.program import lower
 from executor.plan.arena import layout
 from ir.autodiff import differentiate
 from ir.passes import run as run_passes
@@ -23,7 +23,7 @@ from tests.executor.gpu.test_programs import ADDED, LIF, RNN, parsed
 from tests.executor.test_executor import ROWS, examples_program
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100", "sm_120")
-H200 = Device(resident=132, threads=256)
+H200 = DeviceLimits(resident=132, threads=256)
 
 
 def text_of(program, device=H200) -> str:

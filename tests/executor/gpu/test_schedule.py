@@ -13,9 +13,9 @@ import ir
 from executor.executable import Executable
 from executor.gpu import DriverError, backend
 from executor.gpu.backend import Gpu
-from executor.gpu.schedule import Barrier, Choice, Repeat, Schedule, Stage, parts
-from executor.gpu.validate import ScheduleError
-from executor.lower.program import lower
+from executor.gpu.schedule import Barrier, Conditional, Repeat, Schedule, Stage, parts
+from executor.gpu.schedule_verifier import ScheduleError
+from executor.lowering.program import lower
 from executor.plan.arena import layout
 from tests.executor.gpu.compiled import on_gpu
 from tests.executor.gpu.mutants import outcomes
@@ -60,7 +60,7 @@ def edited(nodes, old, new) -> Iterator:
         elif isinstance(n, Repeat):
             head, body = (tuple(edited(part, old, new)) for part in (n.head, n.body))
             yield replace(n, head=head, body=body)
-        elif isinstance(n, Choice):
+        elif isinstance(n, Conditional):
             sides = tuple(tuple(edited(s, old, new)) for s in n.sides)
             yield replace(n, head=tuple(edited(n.head, old, new)), sides=sides)
         else:

@@ -25,7 +25,7 @@ from ir.program import (
     Value,
 )
 from ir.types import F64, I64, Size, Type
-from ir.verify import verify
+from ir.verifier import verify
 from tests.executor.test_random_programs import Generator
 
 T = Size.named("T")

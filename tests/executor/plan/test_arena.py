@@ -9,7 +9,7 @@ import executor
 import ir
 from executor import cpu
 from executor.launches import Map, results
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.memory import Buffer, whole
 from executor.plan import arena
 from executor.plan.reuse import body, carried, next_values

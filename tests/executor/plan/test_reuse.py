@@ -11,7 +11,7 @@ import executor
 import ir
 from executor import cpu
 from executor.launches import Index, Loop, Map, blocks, results
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.plan import arena as plan
 from executor.plan.arena import layout
 from executor.poison import poisoned
@@ -448,6 +448,6 @@ program p(%x: f32[T,3] arg "x") {
 }"""
     run = executor.compile(ir.parse(text))
     size = run.program.ops[0].result.type
-    assert size.dtype == F32 and isinstance(run.layout, plan.Layout)
+    assert size.dtype == F32 and isinstance(run.layout, plan.ArenaLayout)
     assert run.layout.bytes({"T": 640}) <= 640 * 4 * (3 + 2) + 64  # %m is read again for %c
     run_text(text, floats(5, 3))

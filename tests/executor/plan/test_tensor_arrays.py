@@ -10,7 +10,7 @@ import ir
 from executor import cpu
 from executor.cpu.launches import Pack
 from executor.launches import Addresses, Loop, Map, blocks
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from ir.passes import run
 from tests.executor import launch_machine
 from tests.executor.test_random_programs import agree, arrays

@@ -12,9 +12,9 @@ import ir
 from executor import cpu
 from executor.executable import Executable
 from executor.launches import Loop
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.segmented.interpreter import Interpreted
-from executor.segmented.partition import Chunks, NativeRun
+from executor.segmented.partition import ChunkedLoop, NativeRun
 from tests.executor.foreign import called
 from tests.executor.launch_machine import CHECKED, CHECKED_CPU
 
@@ -159,7 +159,7 @@ def test_the_last_value_of_a_while(trip):
 def test_a_stack_without_a_bound_grows_in_chunks(k):
     program = parsed(COLLECT, TRIP="", LAST=LAST)
     run = executor.compile(program)
-    assert sum(isinstance(s, Chunks) for s in run._steps) == 1
+    assert sum(isinstance(s, ChunkedLoop) for s in run._steps) == 1
     same(run, program, floats(300, 4), np.asarray(k), floats(4))
 
 

@@ -343,7 +343,7 @@ def by_value(monkeypatch) -> None:
         at = {i.value: k for k, i in enumerate(program.inputs)}
         return {v: at[target] for target, v in program.writes}
 
-    functionalize = importlib.import_module("ir.passes.functionalize")
+    functionalize = importlib.import_module("ir.passes.functionalization")
     monkeypatch.setattr(functionalize, "without_idle", lambda p: unmarked(p, ()))
     monkeypatch.setattr(importlib.import_module("ir.passes.slots"), "sources", sources)
     monkeypatch.setattr(importlib.import_module("ir.autodiff"), "sources", sources)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from executor.plan.loop_counts import ranges_of
+from executor.plan.trip_counts import ranges_of
 from ir import Builder, Input, Program, Value, evaluate
 from ir.analysis.affine import emitted
 from ir.analysis.ranges import (

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ir import Scan, parse
-from ir.autodiff.appended import appended
+from ir.autodiff.append_only_buffers import appended
 from ir.uses import walk
 from tests.ir.autodiff.differences import check, functional, gradient
 

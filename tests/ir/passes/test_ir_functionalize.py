@@ -10,7 +10,7 @@ from ir import Op, Scan, Size, verify
 from ir.analysis.alias import AliasError, analyse
 from ir.layout import reshape_strides
 from ir.passes import functionalize, run
-from ir.passes.functionalize import _writes
+from ir.passes.functionalization import _writes
 from tests.ir.test_ir_random import assert_same_bits, check, observed, program, random_inputs
 
 PROGRAMS = {

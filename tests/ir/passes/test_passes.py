@@ -25,7 +25,7 @@ from ir import (
     verify,
 )
 from ir.passes import PIPELINE, expand, fuse, name_of, run
-from ir.passes.fuse import GROUP_LIMIT
+from ir.passes.fusion import GROUP_LIMIT
 from ir.types import F32
 from ir.uses import walk
 from tests.ir.passes.loops.test_inner_invariants import DECODER

@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from dy2st.streaming.check import fed
-from dy2st.streaming.program import Chunked, Parts, StreamingProgram
+from dy2st.streaming.program import StreamData, StreamInfo, StreamingProgram
 from ir import ShapeError, evaluate
 from ir.streaming import QUANTUM, stream
 from ir.types import Size
@@ -36,9 +36,9 @@ def streamed(
     """The stack for chunks of a number of frames, or for any number of such units."""
     program, weights = stack.build(Size.named(QUANTUM) * chunk)
     made = stream(program, 1 if fixed else Size.named("units"), chunk)
-    parts = Parts(
+    parts = StreamData(
         made.program,
-        Chunked(
+        StreamInfo(
             chunk if fixed else None, chunk, {"x": 2}, ["out", 0], made.outputs, (), made.agreeing
         ),
         {k + 1: w for k, w in enumerate(weights)},

@@ -5,7 +5,7 @@ import pytest
 
 from dy2st.streaming.check import fed
 from ir import SourceError, evaluate, parse
-from ir.streaming import QUANTUM, Length, stream
+from ir.streaming import QUANTUM, StreamLength, stream
 from ir.uses import size_names, walk
 from tests.ir.streaming.random_stacks import Stack_
 from tests.ir.streaming.streamed_stacks import compare, streamed
@@ -32,7 +32,7 @@ def test_no_op_names_the_size_of_the_sequence():
 
 
 def test_lengths_of_sequences_of_any_length():
-    n = Length().then(add=2 - 3).then(by=2).then(add=1)  # a convolution of 3 taps, stride 2
+    n = StreamLength().then(add=2 - 3).then(by=2).then(add=1)  # a convolution of 3 taps, stride 2
     assert [n.of(k) for k in (0, 1, 2, 7, 8)] == [0, 1, 1, 4, 4]
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dy2st.streaming.check import at_length, fed
-from dy2st.streaming.program import Chunked, Parts
+from dy2st.streaming.program import StreamData, StreamInfo
 from ir import Builder, Input, Program, SourceError, Value, evaluate
 from ir.passes import expand
 from ir.streaming import QUANTUM, banded, stream
-from ir.streaming.tails import ANY, LOW, SCORE, Analysis, Tails
+from ir.streaming.mask_bands import ANY, LOW, SCORE, MaskAnalysis, MaskBand
 from ir.types import F32, F64, I64, Size, Type
 from tests.conftest import mostly_slow
 from tests.ir.streaming.streamed_stacks import Interpreted
@@ -74,14 +74,14 @@ def test_what_is_said_of_a_mask_holds(block):
         x = b.full(value=rng.choice([-2.5, 1.5]), shape=(n, n), dtype=F32)
         made = [mask(b, rng, rng.randint(0, 2))]
         made.append(weights(b, made[0], rng, b.sin(x)))
-        analysis = Analysis()
+        analysis = MaskAnalysis()
         for op in b.ops:
             analysis.visit(op)
         found, _ = evaluate(at_length(Program("p", (), tuple(b.ops), tuple(made)), FRAMES), [])
         i, j = np.indices((FRAMES, FRAMES))
         for v, a in zip(made, found):
             said = analysis.of(v)
-            assert isinstance(said, Tails)
+            assert isinstance(said, MaskBand)
             a = np.broadcast_to(a, (FRAMES, FRAMES))
             text = f"seed {seed}: {said}"
             assert holds(said.past[1], a[i - j > said.past[0]]), text
@@ -125,8 +125,10 @@ def test_random_bands_stream():
             assert e.message.startswith("attention"), e
             continue
         tree = ["out", 0]
-        chunked = Chunked(CHUNK, CHUNK, {"x": 1}, tree, made.outputs, (), made.agreeing)
-        s = Interpreted(Parts(made.program, chunked, {}, {q.name: q.initial for q in made.states}))
+        chunked = StreamInfo(CHUNK, CHUNK, {"x": 1}, tree, made.outputs, (), made.agreeing)
+        s = Interpreted(
+            StreamData(made.program, chunked, {}, {q.name: q.initial for q in made.states})
+        )
         for units in (1, 6):
             x = np.random.default_rng(seed).standard_normal((2, CHUNK * units, 3)).astype("float32")
             (want,), _ = evaluate(at_length(p, units), [x])

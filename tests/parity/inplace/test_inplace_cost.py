@@ -14,7 +14,7 @@ import executor
 import ir.passes
 from executor import cpu
 from executor.launches import Loop, ScatterNd, blocks, results
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from ir.types import product
 from tests import check
 from tests.executor import launch_machine  # noqa: F401  registers the backend `checked-cpu`

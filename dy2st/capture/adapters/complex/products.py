@@ -80,7 +80,7 @@ def _part(e: Emitter, x: object, k: int) -> object:
     return e.index(x, axis=-1, index=k)
 
 
-class Products(Emitter):
+class ComplexEmitter(Emitter):
     """Emits products and sums of complex tensors where rows have those of real ones."""
 
     def matmul(self, x: object, y: object) -> object:
@@ -99,7 +99,7 @@ def einsum(e: Emitter, operands: Sequence[object], equation: str) -> tuple[FakeT
     if len(operands) == 1 and e.trains(*operands):
         raise NoRow("the gradient of an einsum of one complex operand, which eager conjugates")
     whole = [as_complex_tensor(e, x, dtype) for x in operands]
-    return real_einsum.contracted(Products(e.trace), whole, equation), None, None
+    return real_einsum.contracted(ComplexEmitter(e.trace), whole, equation), None, None
 
 
 complex_adapter("Tensor.__matmul__")(lambda e, x, y: matmul(e, x, y))

@@ -26,14 +26,14 @@ CHUNK = 64
 
 
 @dataclass(frozen=True)
-class Tap:
+class ResizeTap:
     """For each element of an axis of the result, an element of the operand, and its weight."""
 
     index: np.ndarray
     weight: np.ndarray
 
 
-def taps_of(response: Callable[[np.ndarray], np.ndarray], n: int, dtype: Any) -> list[Tap]:
+def taps_of(response: Callable[[np.ndarray], np.ndarray], n: int, dtype: Any) -> list[ResizeTap]:
     """The taps of a linear function of `n` elements, `response`, which takes rows of them. A tap
     with the weight zero is one, too: of a pixel that is infinite, it makes NaN."""
     found: list[list[tuple[int, float]]] = []
@@ -47,7 +47,7 @@ def taps_of(response: Callable[[np.ndarray], np.ndarray], n: int, dtype: Any) ->
     most = max(map(len, found))
     full = [_filled(q, most) for q in found]
     return [
-        Tap(np.array([q[k][0] for q in full]), np.array([q[k][1] for q in full], dtype))
+        ResizeTap(np.array([q[k][0] for q in full]), np.array([q[k][1] for q in full], dtype))
         for k in range(most)
     ]
 
@@ -62,14 +62,14 @@ def _filled(taps: list[tuple[int, float]], count: int) -> list[tuple[int, float]
 
 # ---------------------------------------------------------------- adapters
 @dataclass(frozen=True)
-class Resizing:
+class ResizedAxis:
     """One axis of `n` elements becomes one of `out`, by a factor if the caller has given one."""
 
     n: int
     out: int
     factor: float | None
 
-    def taps(self, kernel: str, ndim: int, corners: bool, mode: int, dtype: Any) -> list[Tap]:
+    def taps(self, kernel: str, ndim: int, corners: bool, mode: int, dtype: Any) -> list[ResizeTap]:
         """Asked with other axes of one element; of two where a kernel would else only copy."""
         more = 2 if self.n == self.out else 1
         others = ndim - 3
@@ -130,7 +130,12 @@ def _repeats(n: Dim, wanted: Dim, factor: float | None) -> int | None:
 
 
 def along_axes(
-    e: Emitter, kernel: str, x: Any, first: int, axes: Sequence[Resizing], modes: tuple[bool, int]
+    e: Emitter,
+    kernel: str,
+    x: Any,
+    first: int,
+    axes: Sequence[ResizedAxis],
+    modes: tuple[bool, int],
 ) -> FakeTensor:
     """Axes that shrink come first, and among those that grow the last one: most elements are then
     read row by row."""
@@ -150,20 +155,20 @@ def along_axes(
     return made
 
 
-def _resizing(n: Dim, wanted: Dim, factor: float | None) -> Resizing:
+def _resizing(n: Dim, wanted: Dim, factor: float | None) -> ResizedAxis:
     if not isinstance(n, int) or not isinstance(wanted, int) or n == 0:
         raise NoRow(f"{n} pixels as {wanted}")
     out = wanted if factor is None else int(np.float32(n) * np.float32(factor))
     if out < 1:
         raise NoRow(f"{out} pixels")
-    return Resizing(n, out, factor)
+    return ResizedAxis(n, out, factor)
 
 
-def picked(e: Emitter, x: object, axis: int, tap: Tap) -> Any:
+def picked(e: Emitter, x: object, axis: int, tap: ResizeTap) -> Any:
     return e.gather_nd(x, paddle.to_tensor(tap.index), axis=axis)
 
 
-def weighed(e: Emitter, x: object, axis: int, taps: list[Tap]) -> Any:
+def weighed(e: Emitter, x: object, axis: int, taps: list[ResizeTap]) -> Any:
     """The sum over the taps along an axis."""
     total = None
     row = tuple(-1 if k == axis else 1 for k in range(e.type(x).ndim))

@@ -20,7 +20,7 @@ COUNTED = 1 << 24
 
 
 @dataclass(frozen=True)
-class Side:
+class NeighborPixel:
     """One of the pixels beside each place along an axis: its number, its weight, and whether it is
     there."""
 
@@ -96,7 +96,7 @@ def reflected(e: Emitter, at: Any, size: int, corners: bool) -> Any:
     return e.subtract(found, there) if shift else found
 
 
-def beside(e: Emitter, at: Any, size: int, mode: str) -> list[Side]:
+def beside(e: Emitter, at: Any, size: int, mode: str) -> list[NeighborPixel]:
     """The pixels that have a part in each place along an axis."""
     if mode == "nearest":
         return [side(e, e.round(at), None, size)]
@@ -109,13 +109,13 @@ def beside(e: Emitter, at: Any, size: int, mode: str) -> list[Side]:
     ]
 
 
-def side(e: Emitter, pixel: Any, weight: FakeTensor | None, size: int) -> Side:
+def side(e: Emitter, pixel: Any, weight: FakeTensor | None, size: int) -> NeighborPixel:
     zero, last = (e.full(float(q), e.type(pixel).dtype) for q in (0, size - 1))
     there = e.logical_and(e.greater_equal(pixel, zero), e.less_equal(pixel, last))
-    return Side(pixel, weight, there)
+    return NeighborPixel(pixel, weight, there)
 
 
-def corner(e: Emitter, x: object, row: Side, column: Side) -> Any:
+def corner(e: Emitter, x: object, row: NeighborPixel, column: NeighborPixel) -> Any:
     """The pixels that two sides name, times their weights."""
     t, (n, h, w) = e.type(x), e.type(row.pixel).shape
     c, (height, width) = t.shape[1], t.shape[2:]

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from executor.gpu.kernel_builder import Kernel, add, kernel_for, mul, unrolled
-from executor.gpu.kernels.groups import (
+from executor.gpu.kernels.launch_fusion import (
+    LoopParts,
     Own,
-    Parts,
     copied,
     is_constant,
     joined,
@@ -144,7 +144,7 @@ def cell_of(gemm: Gemm, map_: Map) -> Cell:
     return Cell(operands, ins, map_.outs, gemm, map_, found)
 
 
-def _cell(x: Loop, at: int, gemm: Gemm, map_: Map) -> Parts | None:
+def _cell(x: Loop, at: int, gemm: Gemm, map_: Map) -> LoopParts | None:
     """The loop with launches `at` and the next one as a cell. If they replace what the product
     reads, that gets a second half."""
     read = (gemm.x, *([] if gemm.initial is None else [gemm.initial]), gemm.y)
@@ -152,7 +152,7 @@ def _cell(x: Loop, at: int, gemm: Gemm, map_: Map) -> Parts | None:
     shared = {v for v, q in met if not _halves(x, v, q)}
     rest = (*x.body[:at], *x.body[at + 2 :])
     if not shared:
-        return Parts([], (*x.body[:at], cell_of(gemm, map_), *x.body[at + 2 :]), [])
+        return LoopParts([], (*x.body[:at], cell_of(gemm, map_), *x.body[at + 2 :]), [])
     state = shared.pop()
     bound = frozenset({x.index, x.parity, x.after, x.count})
     seen = [v for v in (*views(gemm), *views(map_)) if v.buffer is state.buffer]
@@ -182,7 +182,7 @@ def _is_behind(v: View, q: View) -> bool:
     return forward and is_natural(v.offset - q.offset - q.span)
 
 
-def _doubled(x: Loop, at: int, gemm: Gemm, map_: Map, state: View) -> Parts:
+def _doubled(x: Loop, at: int, gemm: Gemm, map_: Map, state: View) -> LoopParts:
     """Launches before the product see the old half, those behind the cell the new one."""
     n, parity = product(state.shape), Size.named(x.parity)
     memory = Buffer("arena", 0, 2 * n * state.dtype.size)
@@ -196,7 +196,7 @@ def _doubled(x: Loop, at: int, gemm: Gemm, map_: Map, state: View) -> Parts:
     first = (_moved(q, old) for q in x.body[:at])
     last = (_moved(q, new) for q in x.body[at + 2 :])
     body = (*first, cell_of(_product(gemm, old), map_), *last)
-    return Parts([copied(state, half(0))], body, [copied(half(Size.named(x.after)), state)])
+    return LoopParts([copied(state, half(0))], body, [copied(half(Size.named(x.after)), state)])
 
 
 def _moved(x: Launch, other: Mapping[View, View]) -> Launch:
@@ -268,7 +268,7 @@ def whole_blocks(x: Cell) -> Kernel:
 
 def matrix_kernel(distribution: LaneDistribution) -> Kernel:
     """The columns of the warp into registers; zeros where there is none."""
-    writer, y = _Writer(distribution), distribution.cell.gemm.y
+    writer, y = _LaneCellWriter(distribution), distribution.cell.gemm.y
     kernel = writer.kernel
     writer.share("blockIdx.x")
     with writer.matrix() as (u, j, k, column, inside):
@@ -279,7 +279,7 @@ def matrix_kernel(distribution: LaneDistribution) -> Kernel:
 
 
 def cell_kernel(distribution: LaneDistribution) -> Kernel:
-    return _Writer(distribution).cell()
+    return _LaneCellWriter(distribution).cell()
 
 
 class CellWriter:
@@ -333,7 +333,7 @@ class CellWriter:
             kernel.emit(f"{self.rows.element(v, row, unit)} = {value};")
 
 
-class _Writer(CellWriter):
+class _LaneCellWriter(CellWriter):
     """Each lane multiplies some rows of the columns of its warp."""
 
     def __init__(self, distribution: LaneDistribution) -> None:

@@ -57,14 +57,14 @@ def fragment_distribution(
 
 def fragment_matrix(distribution: FragmentDistribution) -> Kernel:
     """The tiles of the warp into registers; zeros where the matrix has no element."""
-    return _Writer(distribution).matrix()
+    return _FragmentCellWriter(distribution).matrix()
 
 
 def fragment_cell(distribution: FragmentDistribution) -> Kernel:
-    return _Writer(distribution).cell()
+    return _FragmentCellWriter(distribution).cell()
 
 
-class _Writer(CellWriter):
+class _FragmentCellWriter(CellWriter):
     def __init__(self, distribution: FragmentDistribution) -> None:
         super().__init__(distribution)
         self.tiles = distribution

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from executor.gpu.kernel_builder import Int, Kernel, add, kernel_for, mul
+from executor.gpu.kernel_builder import IntText, Kernel, add, kernel_for, mul
 from executor.gpu.kernels.loops.recurrence import Iteration, Linear, iteration
-from executor.gpu.kernels.loops.scan import Lanes, alike
+from executor.gpu.kernels.loops.scan import ElementwiseLoop, alike
 from executor.gpu.preamble import SHARED, THREADS
 from executor.gpu.scalars import literal, memory_type, register_type
 from executor.launches import BackendLaunch, Launch, Loop, When, with_blocks
@@ -55,7 +55,7 @@ class LinearScan(BackendLaunch):
         return any(map(self.lanes.alternates, self.steps.values))
 
     @property
-    def lanes(self) -> Lanes:
+    def lanes(self) -> ElementwiseLoop:
         return self.steps.lanes
 
     @property
@@ -111,13 +111,13 @@ def linear_scan(x: Loop) -> LinearScan | None:
     return LinearScan(tuple(ins), tuple(outs), found, solved, room)
 
 
-def _whole(lanes: Lanes, v: View) -> View:
+def _whole(lanes: ElementwiseLoop, v: View) -> View:
     """Return the view of the elements that all iterations touch."""
     n, step = (2, _between(lanes, v)) if lanes.alternates(v) else (lanes.loop.trip, lanes.step(v))
     return replace(lanes.first(v), shape=(n, *v.shape), strides=(step, *v.strides))
 
 
-def _between(lanes: Lanes, v: View) -> Dim:
+def _between(lanes: ElementwiseLoop, v: View) -> Dim:
     """Return the distance of the second iteration's half from that of the first."""
     second = substitute_dim(v.offset, {lanes.loop.index: 0, lanes.loop.parity: 1})
     return second - lanes.first(v).offset
@@ -130,10 +130,10 @@ def whole_blocks(x: LinearScan) -> Kernel:
 
 
 def linear_kernel(x: LinearScan, threads: int) -> Kernel:
-    return _Writer(x, threads).kernel
+    return _LinearScanWriter(x, threads).kernel
 
 
-class _Writer:
+class _LinearScanWriter:
     """`states` are the names of variables: what the iterations that are taken next begin with."""
 
     def __init__(self, x: LinearScan, threads: int) -> None:
@@ -284,7 +284,7 @@ class _Writer:
         return f"{'fmaf' if self.x.dtype.bits == 32 else 'fma'}({a}, {b}, {c})"
 
     # ------------------------------------------------------------ results
-    def finish(self, ahead: Mapping[View, str], olds: Mapping[View, str], end: Int) -> None:
+    def finish(self, ahead: Mapping[View, str], olds: Mapping[View, str], end: IntText) -> None:
         """The iterations of the thread, from states that are known."""
         with self.each_step() as k:
             t = str(self.kernel.let(f"{self.first} + {k}"))

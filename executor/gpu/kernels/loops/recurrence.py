@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
-from executor.gpu.kernels.loops.scan import Lanes
+from executor.gpu.kernels.loops.scan import ElementwiseLoop
 from executor.memory import View
 from ir.scalar.language import Scalar, binary, const, input_, nodes, select
 from ir.types import F32, F64, Dim, DType, Size, is_natural, substitute_dim
@@ -31,7 +31,7 @@ class Iteration:
     the views that it writes hold afterwards. `states` are places that all iterations share: by the
     view that an iteration reads the one that it writes, which is the same or its other half."""
 
-    lanes: Lanes
+    lanes: ElementwiseLoop
     leaves: tuple[View, ...]
     values: Mapping[View, Scalar]
     states: Mapping[View, View]
@@ -70,7 +70,7 @@ class Iteration:
         return Linear(slope, offset)
 
 
-def iteration(lanes: Lanes) -> Iteration | None:
+def iteration(lanes: ElementwiseLoop) -> Iteration | None:
     """None where iterations meet elsewhere than in states: by elements that one writes and another
     one touches."""
     states = _states(lanes)
@@ -93,7 +93,7 @@ def iteration(lanes: Lanes) -> Iteration | None:
     return Iteration(lanes, tuple(leaves), values, states)
 
 
-def _states(lanes: Lanes) -> dict[View, View] | None:
+def _states(lanes: ElementwiseLoop) -> dict[View, View] | None:
     """Places that stay the same, and those of which each iteration reads one half and writes the
     other one; None where a view is neither of these nor moves evenly."""
     found = {v: v for v in lanes.states if lanes.is_even(v)}
@@ -110,12 +110,12 @@ def _states(lanes: Lanes) -> dict[View, View] | None:
     return found if all(v in known or lanes.is_even(v) for v in lanes.views) else None
 
 
-def _other_half(lanes: Lanes, v: View) -> View:
+def _other_half(lanes: ElementwiseLoop, v: View) -> View:
     parity = lanes.loop.parity
     return replace(v, offset=substitute_dim(v.offset, {parity: 1 - Size.named(parity)}))
 
 
-def _meets_not(lanes: Lanes, v: View) -> bool:
+def _meets_not(lanes: ElementwiseLoop, v: View) -> bool:
     """Whether an iteration writes other elements than the ones before."""
     step = lanes.step(v)
     time = (lanes.loop.trip, step if is_natural(step) else -step)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
-from executor.gpu.kernel_builder import Int, Kernel, add, mul, unrolled
+from executor.gpu.kernel_builder import IntText, Kernel, add, mul, unrolled
 from executor.gpu.preamble import WARP
 from executor.gpu.scalars import register_type
 from executor.launches import Gemm
@@ -153,7 +153,7 @@ def _kernel(r: Resident) -> Kernel:
     return kernel
 
 
-def _sum(kernel: Kernel, r: Resident, left: str, start: Int, step: Int) -> None:
+def _sum(kernel: Kernel, r: Resident, left: str, start: IntText, step: IntText) -> None:
     """`sums`: of a row with each column of the warp, in all lanes."""
     x, d = r.gemm.x, r.gemm.x.dtype.compute
     k, kind = x.shape[-1], register_type(d)

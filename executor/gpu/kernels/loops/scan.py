@@ -25,7 +25,7 @@ LONG = 400
 
 
 @dataclass(frozen=True, eq=False)
-class Lanes:
+class ElementwiseLoop:
     """A loop that the family covers."""
 
     loop: Loop
@@ -93,18 +93,18 @@ class Lanes:
         return max(1, min(MOST_STEPS, AHEAD // len(self.streams)))
 
 
-def lanes_of(x: Loop) -> Lanes | None:
+def lanes_of(x: Loop) -> ElementwiseLoop | None:
     """The loop, if the family covers it; a schedule has found that it needs no barrier."""
     lanes = alike(x)
     return lanes if lanes is not None and all(map(lanes.is_even, lanes.views)) else None
 
 
-def alike(x: Loop) -> Lanes | None:
+def alike(x: Loop) -> ElementwiseLoop | None:
     """The loop, if all that it does is elementwise, on the same elements."""
     maps = tuple(q for q in x.body if isinstance(q, Map) and not q.error)
     if x.go is not None or x.count or len(maps) < len(x.body):
         return None
-    lanes = Lanes(x, maps)
+    lanes = ElementwiseLoop(x, maps)
     plain = len({m.shape for m in maps}) == 1 and all(map(injective, _results(maps)))
     return lanes if plain else None
 
@@ -113,14 +113,14 @@ def _results(maps: Sequence[Map]) -> Iterator[View]:
     return (v for m in maps for v in m.outs)
 
 
-def scan_kernel(lanes: Lanes) -> Kernel:
+def scan_kernel(lanes: ElementwiseLoop) -> Kernel:
     return _Scan(lanes).kernel
 
 
 class _Scan:
     """`registers` are the names of values that are in registers, by their view."""
 
-    def __init__(self, lanes: Lanes) -> None:
+    def __init__(self, lanes: ElementwiseLoop) -> None:
         x, kernel = lanes.loop, Kernel()
         self.lanes, self.kernel = lanes, kernel
         views = lanes.views

@@ -19,7 +19,7 @@ from executor import cpu
 from executor.cpu.codegen import source
 from executor.cpu.target import current
 from executor.launches import blocks
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from executor.plan.arena import layout
 from ir.autodiff import differentiate
 from ir.opdef import ShapeError

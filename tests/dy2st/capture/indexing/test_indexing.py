@@ -11,7 +11,7 @@ import dy2st
 from dy2st.capture import intercept
 from executor import compile as compile_program
 from executor import cpu
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from ir import parse
 from tests import check
 

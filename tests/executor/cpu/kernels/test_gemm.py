@@ -11,7 +11,7 @@ from executor import cpu
 from executor.cpu.kernels.gemm import heights
 from executor.cpu.launches import Pack, PackedGemm
 from executor.launches import Gemm, Loop, Map
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from tests.executor.test_executor import on_target
 
 pytestmark = pytest.mark.sampled

@@ -8,9 +8,9 @@ import pytest
 
 import executor
 from executor.gpu.driver import driver
-from executor.gpu.kernels import shared_keys
+from executor.gpu.kernels import split_keys
 from executor.gpu.kernels.attention import Attention, attention_kernel
-from executor.gpu.kernels.shared_keys import Merge
+from executor.gpu.kernels.split_keys import Merge
 from executor.gpu.schedule import OF_BLOCKS, Barrier, Repeat, parts
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import ATTENTION, DECODE, fixed, inputs, reference
@@ -42,7 +42,7 @@ MANY = MASKED.replace("[3,2,", "[3,9,")
 @pytest.fixture(params=[8, 64])
 def threads(request, monkeypatch):
     """With more of them, blocks share keys."""
-    monkeypatch.setattr(shared_keys, "LEAST_KEYS", {8: 128, 64: 3}[request.param])
+    monkeypatch.setattr(split_keys, "LEAST_KEYS", {8: 128, 64: 3}[request.param])
     monkeypatch.setitem(driver().__dict__, "threads", request.param)
     monkeypatch.setenv("EMULATOR_THREADS", str(request.param))
     return request.param
@@ -96,7 +96,7 @@ def test_masks_and_turned_keys(threads):
 
 def test_rows_that_shared_memory_has_no_room_for(monkeypatch):
     """Of blocks that share keys."""
-    monkeypatch.setattr(shared_keys, "SHARES", 4)
+    monkeypatch.setattr(split_keys, "SHARES", 4)
     program = optimised(fixed(ATTENTION, "E", 3))
     run = on_gpu(program)
     for t in (3000, 8001):
@@ -118,7 +118,7 @@ def test_other_products_are_left_to_other_families(text):
 def test_a_missing_barrier_in_the_kernel_is_found(monkeypatch):
     """Behind the scores, before a reduction that follows another one, before and behind the sums of
     the result."""
-    monkeypatch.setattr(shared_keys, "_may_share", lambda x: False)
+    monkeypatch.setattr(split_keys, "_may_share", lambda x: False)
     kernel = lambda x, threads: optional(attention_kernel(x, threads), 11)  # noqa: E731
     monkeypatch.setitem(OF_BLOCKS, Attention, kernel)
     monkeypatch.setitem(driver().__dict__, "threads", 64)

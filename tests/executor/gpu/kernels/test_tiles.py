@@ -138,7 +138,7 @@ def test_convolutions_in_loops_and_their_gradients_by_tiles(monkeypatch):
     """Blocks wait where another one makes what a tile reads, in the step before too."""
     monkeypatch.setitem(driver().__dict__, "threads", 64)
     monkeypatch.setenv("EMULATOR_THREADS", "64")
-    monkeypatch.setattr("executor.gpu.kernels.tiles.FEWEST", 4)
+    monkeypatch.setattr("executor.gpu.kernels.tiled_gemm.FEWEST", 4)
     found = differentiate(parsed(LOOP), [0], [0, 1, 2, 3])
     forward, backward = (run_passes(q, start_at="expand") for q in (found.forward, found.backward))
     runs = [executor.compile(q, backend="gpu") for q in (forward, backward)]
@@ -191,7 +191,7 @@ def test_sums_of_many_terms_are_taken_in_parts(precision, threads, monkeypatch):
     monkeypatch.setitem(driver().__dict__, "threads", threads)
     monkeypatch.setenv("EMULATOR_THREADS", str(threads))
     monkeypatch.setenv("DY2ST_MATMUL_PRECISION", precision)
-    monkeypatch.setattr("executor.gpu.kernels.partial_sums.MOST_PARTS", 5)
+    monkeypatch.setattr("executor.gpu.kernels.split_k.MOST_PARTS", 5)
     program = run_passes(parsed(FILTERS))
     run = executor.compile(program, backend="gpu")
     assert run.report.count("partial") == 2 and run.report.count("reduce") == 2

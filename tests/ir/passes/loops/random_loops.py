@@ -26,10 +26,10 @@ from ir import (
     Carry,
     Cond,
     Const,
-    Go,
     Input,
     Join,
     Last,
+    LoopCondition,
     Program,
     Require,
     Scan,
@@ -204,7 +204,7 @@ class Loops:
         if flags and self.r.random() < 0.3:
             more = body.logical_and(more, flags[0].inner)
         last = Value(t, "iT") if self.r.random() < 0.5 else None
-        return [Carry(state, init, next_, last), Go(first, more)]
+        return [Carry(state, init, next_, last), LoopCondition(first, more)]
 
     def carries(
         self, rows: list, states: list, old: list, inner: list, known: dict[Value, Value]
@@ -221,12 +221,12 @@ class Loops:
         rows += [p.last for p in out if p.last is not None]
         return out
 
-    def go(self, b: Builder, body: Builder, flags: list, index: Value, trip: Dim) -> Go:
+    def go(self, b: Builder, body: Builder, flags: list, index: Value, trip: Dim) -> LoopCondition:
         first = b.full(value=True, dtype=BOOL) if self.r.random() < 0.5 else flags[0]
         end = body.full(value=self.r.randrange(3), dtype=I64)
         always = trip != ENDLESS and self.r.random() < 0.3
         more = body.full(value=True, dtype=BOOL) if always else body.less_than(index, end)
-        return Go(first, more)
+        return LoopCondition(first, more)
 
     def results(self, rows: list, whole: list, old: list, inner: list, length: Dim) -> list:
         out: list[object] = []
@@ -353,7 +353,7 @@ def printed(p: Program, known: Program, text: str) -> tuple[Program, str]:
 @contextmanager
 def cut_everywhere() -> Iterator[None]:
     """Loops are cut wherever they can be, whether it pays or not."""
-    always = patch.object(fission._Cut, "pays", lambda cut: True)
+    always = patch.object(fission._Fission, "pays", lambda cut: True)
     with always, patch.multiple(fission, MOST_ROWS=1 << 30, FEWEST_STEPS=0):
         yield
 

@@ -10,7 +10,7 @@ from executor.gpu import DriverError, backend
 from executor.gpu.driver import driver
 from executor.gpu.kernels.loops.cell import Cell
 from executor.gpu.schedule import Barrier, Repeat, Task, parts
-from executor.gpu.validate import ScheduleError
+from executor.gpu.schedule_verifier import ScheduleError
 from executor.launches import Gemm
 from ir.passes import run as run_passes
 from ir.types import evaluate_dim

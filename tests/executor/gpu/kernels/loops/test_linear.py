@@ -11,7 +11,7 @@ from executor.gpu import backend
 from executor.gpu.driver import driver
 from executor.gpu.kernels.loops.linear import LinearScan, linear_kernel
 from executor.gpu.schedule import OF_BLOCKS, every
-from executor.lower.program import lower
+from executor.lowering.program import lower
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import reference
 from tests.executor.gpu.compiled import missing, on_gpu, optional

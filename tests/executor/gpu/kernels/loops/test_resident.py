@@ -11,7 +11,7 @@ import ir
 from executor.gpu.driver import driver
 from executor.gpu.kernels.loops.cell import Cell
 from executor.gpu.schedule import Repeat, Task, parts
-from executor.gpu.validate import ScheduleError
+from executor.gpu.schedule_verifier import ScheduleError
 from executor.launches import Gemm
 from ir.passes import run as run_passes
 from scripts.bench.gpu_programs import LSTM, fixed, inputs, reference

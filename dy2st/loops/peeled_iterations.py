@@ -1,0 +1,81 @@
+"""Parts of a loop: its last iterations, or all of them, run one by one."""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from dy2st.branches.cond import decide
+from dy2st.loops.body import Goes, LearnedFacts, LoopCode, LoopIterable
+from dy2st.loops.iterables import lose
+from dy2st.trace.frames import TracedLoop
+from dy2st.trace.scalar import is_runtime_scalar
+from dy2st.trace.symint import MOST_SETTLED
+from dy2st.trace.trace import Trace
+from ir import ENDLESS
+
+
+def most_apart(over: LoopIterable, loop: TracedLoop, is_open: bool) -> int:
+    """How many of the last iterations may run behind the others: one where data may end the loop
+    before."""
+    able = over.uncut and loop.trip != ENDLESS and (over.more is None or bool(over.limit))
+    return int(able) if is_open else able * MOST_SETTLED
+
+
+def beliefs(known: LearnedFacts) -> object:
+    """What the index says of numbers and lengths in an iteration."""
+    return dict(known.steps), dict(known.numbers), dict(known.growth)
+
+
+def moved(
+    trace: Trace, over: LoopIterable, code: LoopCode, known: LearnedFacts
+) -> dict[str, object]:
+    """The integers that move by a constant after all iterations."""
+    if over.trip == ENDLESS or over.more is not None:
+        return {}
+    state, steps, trip = zip(code.names, code.get_state()), known.steps, trace.sym(over.trip)
+    return {n: operator.add(x, trip * steps[(n,)]) for n, x in state if (n,) in steps}
+
+
+def first_of(code: LoopCode, reached: dict[str, object]) -> LoopCode:
+    """The code of the iterations behind a loop that data has not ended before."""
+
+    def body(item: object) -> None:
+        state = zip(code.names, code.get_state())
+        code.set_state(tuple(reached.pop(n, x) for n, x in state))
+        code.body(item)
+
+    return dataclasses.replace(code, body=body)
+
+
+def unrolled(
+    trace: Trace,
+    items: Iterator[tuple[object, object]],
+    code: LoopCode,
+    more: Callable[[Any], Goes],
+    go: Goes | None = None,
+    of: Any = None,
+) -> None:
+    """Iteration by iteration; after a test on data the rest runs in a branch. `items`: with their
+    numbers. `go`: what `more` has answered for the first one. `of`: the user's iterator, of which
+    none is taken before the test has been asked."""
+    while True:
+        if of is not None and go is None:
+            go = more(0)
+        if go is False or (found := next(items, None)) is None:
+            return
+        go = more(found[0]) if go is None else go
+        if is_runtime_scalar(go):
+
+            def rest(first: object = found[1]) -> None:
+                code.body(first)
+                unrolled(trace, items, code, more, of=of)
+
+            if of is not None:
+                lose(trace, of)
+            return decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+        if go is not False:
+            code.body(found[1])
+            go = None
