@@ -1,4 +1,4 @@
-"""Parts of a loop: its last iterations, or all of them, run one by one."""
+"""Parts of a loop: its first or last iterations, or all of them, run one by one."""
 
 from __future__ import annotations
 
@@ -10,11 +10,28 @@ from typing import Any
 from dy2st.branches.cond import decide
 from dy2st.loops.body import Goes, LearnedFacts, LoopCode, LoopIterable
 from dy2st.loops.iterables import lose
+from dy2st.state.tree import TypeMismatch
 from dy2st.trace.frames import TracedLoop
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import MOST_SETTLED
 from dy2st.trace.trace import Trace
 from ir import ENDLESS
+
+#: a window of so many elements is filled by iterations that run before the loop
+MOST_PEELED = 64
+#: so many iterations fill a window that is too short for a loop that fills it
+MOST_SHORT = 5
+
+
+def most_peeled(stop: BaseException, peeled: int, peel: int) -> int:
+    """How many of the first iterations may run before the others if `peel` more may settle what
+    stops the loop: a window that they fill, or a tensor or list that one of them makes longer."""
+    before = getattr(stop, "before", "")
+    if (peel > 1 or before == "None") and peeled + peel <= MOST_PEELED:
+        return peeled + peel
+    kind, longer, _ = before.partition("[")
+    resized = isinstance(stop, TypeMismatch) and longer and stop.after.startswith(f"{kind}[")
+    return min(peeled + 1, MOST_SHORT) if resized else 0
 
 
 def most_apart(over: LoopIterable, loop: TracedLoop, is_open: bool) -> int:

@@ -16,10 +16,10 @@ from collections.abc import Iterator
 
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, forget
+from dy2st.loops import peeled_iterations as peeling
 from dy2st.loops.body import UNKNOWN, BodyTrace, Goes, LearnedFacts, LoopCode, LoopIterable
 from dy2st.loops.growth import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn
-from dy2st.loops.peeled_iterations import beliefs, first_of, most_apart, moved, unrolled
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED
 from dy2st.state.tree import TypeMismatch, cannot_unroll, is_flag
 from dy2st.trace.conditions import cut_for
@@ -41,8 +41,6 @@ from ir import ENDLESS, Loc, Require, Size
 from ir.loc import source_error
 from ir.uses import has_effect
 
-#: a window of so many elements is filled by iterations that run before the loop
-MOST_PEELED = 64
 #: how often a loop is split in two
 MOST_PARTS = 3
 #: begins the reason of an error in a loop that has been unrolled
@@ -113,9 +111,7 @@ class LoopRoller:
             if go is True and (turn := self.turn()):
                 return self.split(turn)
             peel = int(getattr(self.first_stop, "peel", 1)) or int(self.begins_as_none())
-            fills = peel > 1 or getattr(self.first_stop, "before", "") == "None"
-            if fills and self.peeled + peel <= MOST_PEELED:
-                self.most = max(self.most, self.peeled + peel)
+            self.most = max(self.most, peeling.most_peeled(self.first_stop, self.peeled, peel))
             if self.peeled >= self.most or not peel:
                 return self.unroll(go)
             self.traced.why["its first iterations run apart"] = None
@@ -152,7 +148,7 @@ class LoopRoller:
         for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
             runner = LoopRoller(self.trace, self.site, part, one, parts=self.parts + 1)
-            runner.fixed, runner.fills = first == 0, first == 0 and k <= MOST_PEELED
+            runner.fixed, runner.fills = first == 0, first == 0 and k <= peeling.MOST_PEELED
             runner.run()
             self.beliefs = runner.beliefs if first == 0 or runner.beliefs == self.beliefs else None
 
@@ -165,7 +161,7 @@ class LoopRoller:
     def apart(self, k: int, go: Goes) -> None:
         """Peel the last `k` iterations off: they run after the loop."""
         over, known = self.over, self.known()
-        trip, believed, assumed = known.trip or over.trip, beliefs(known), known.assumed
+        trip, believed, assumed = known.trip or over.trip, peeling.beliefs(known), known.assumed
         self.traced.why["its last iterations run apart"] = None
         if over.limit is not None:
             trip = steps_over(self.trace, over.limit[1] + 1, over.limit[0])
@@ -181,7 +177,9 @@ class LoopRoller:
             return self.endless(self.code.more(self.trace, over, 0))
         items = (over.item(self.trace.sym(trip - k) + i) for i in range(k))
         more = functools.partial(self.code.more, self.trace, UNKNOWN)
-        unrolled(self.trace, enumerate(items), first_of(self.code, self.reached), more)
+        peeling.unrolled(
+            self.trace, enumerate(items), peeling.first_of(self.code, self.reached), more
+        )
 
     def peel(self) -> Goes:
         """Run the first iteration apart; returns whether there is another one."""
@@ -241,15 +239,17 @@ class LoopRoller:
             self.traced.why["the code around it is traced again"] = None
         for _ in numbered(known):
             self.ask_for_bound(known, go)
-            reached = moved(self.trace, self.over, self.code, known)
+            reached = peeling.moved(self.trace, self.over, self.code, known)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
-                body.loop.cuttable = self.again and most_apart(self.over, body.loop, self.open())
+                body.loop.cuttable = self.again and peeling.most_apart(
+                    self.over, body.loop, self.open()
+                )
                 self.traced.count += 1
                 body.roll(self.site, reason)
                 known.rolled = True
-                self.reached, self.beliefs = reached, beliefs(known)
+                self.reached, self.beliefs = reached, peeling.beliefs(known)
                 self.keep_stops()
                 return True
             except Retrace:
@@ -468,7 +468,7 @@ class LoopRoller:
             assert isinstance(self.over.trip, int)
             items = map(self.over.item, range(self.over.trip))
         more = functools.partial(self.code.more, self.trace, self.over)
-        unrolled(self.trace, enumerate(items), self.code, more, go)
+        peeling.unrolled(self.trace, enumerate(items), self.code, more, go)
         for x in self.code.get_state():
             if type(x) is Unresolved and isinstance(x.__dict__["error"], Refused):
                 x.__dict__["error"] = self.of_unrolled(x.__dict__["error"])

@@ -181,3 +181,32 @@ def test_a_multistep_solver_fills_its_outputs_and_shifts_them():
         static = check.agree(sample, check.data(n, 3))
         lines.append(len(str(dy2st.program(static, check.data(n, 3))).splitlines()))
     assert lines[-1] == lines[-2]
+
+
+# ---------------------------------------------------------------- short caches
+def cached(x, w, size, start):
+    """The cache of a causal convolution, or of attention to the last steps."""
+    cache, ys = start, []
+    for t in range(x.shape[0]):
+        new = x[t : t + 1] @ w
+        cache = new if cache is None else paddle.concat([cache, new], 0)
+        cache = cache[-size:]
+        ys.append(paddle.tanh(cache @ x[t]).sum())
+    return cache, ys
+
+
+@pytest.mark.parametrize("none", [True, False])
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_a_short_window_is_filled_in_front_of_one_loop(size, none):
+    """Windows of three and four elements were filled by neither peeling nor a loop of their own."""
+
+    def f(x, w):
+        return cached(x, w, size, None if none else paddle.zeros([0, 3], x.dtype))
+
+    w = check.data(3, 3, seed=7)
+    static = check.agree(f, check.data(9, 3), w, calls=1)
+    for steps in (1, 2, size, size + 1):
+        x = check.data(steps, 3, seed=steps)
+        check.same(static(x, w), f(x, w))
+    report = str(dy2st.report(static, check.data(30, 3), w))
+    assert "unrolled" not in report, report
