@@ -113,7 +113,9 @@ def plain_method(cls: type, name: str) -> Any:
     if there is no other."""
     for base in cls.__mro__:
         found = vars(base).get(name)
-        written = isinstance(found, types.FunctionType) and not base.__module__.startswith("paddle")
+        written = isinstance(found, types.FunctionType) and not str(base.__module__).startswith(
+            "paddle"
+        )
         if found is not None and not written and found.__name__ in (name, "call"):
             return found
     return None
@@ -293,7 +295,9 @@ class AttributeLocation(Location):
         names = fields.get("_non_persistable_buffer_names_set")
         old_names = set(names) if isinstance(names, set) else None
 
-        paddles = type(self.obj).__module__.startswith("paddle.") and self.name != _SET_BY_PADDLE
+        paddles = (
+            str(type(self.obj).__module__).startswith("paddle.") and self.name != _SET_BY_PADDLE
+        )
 
         def back() -> None:
             if paddles and _SET_BY_PADDLE in fields:

@@ -3,6 +3,8 @@ results, and programs that are no longer for more steps."""
 
 from __future__ import annotations
 
+import sys
+
 import paddle
 import pytest
 
@@ -76,7 +78,8 @@ def test_one_iteration_fills_all_layers(kind):
 
 def test_the_report_says_how_often_a_body_is_written_out():
     (note,) = (q for q in report_of(Longer, 12).loops if q.kind == "written out")
-    assert note.reason == "12 iterations: `ks[i]` picks a tensor that gets longer"
+    picked = "`ks[i]`" if sys.version_info >= (3, 11) else "an index"  # no columns before
+    assert note.reason == f"12 iterations: {picked} picks a tensor that gets longer"
 
 
 class OneStep(Decoder):

@@ -430,7 +430,7 @@ class HostArguments:
         if isinstance(a, np.ndarray):
             return a.copy()
         constant = is_constant(a) or isinstance(a, (type, np.dtype, np.generic))
-        made = id(a) in self.trace.objects.made or type(a).__module__.startswith("dy2st.")
+        made = id(a) in self.trace.objects.made or str(type(a).__module__).startswith("dy2st.")
         if constant or self.tensors and not (made or isinstance(a, (dict, set))):
             return a
         raise refuse(

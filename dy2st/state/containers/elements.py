@@ -82,7 +82,7 @@ def is_stand_in(x: object, depth: int = 3) -> bool:
     if type(x) in (tuple, list, dict) and depth:
         parts: Any = x.values() if isinstance(x, dict) else x
         return any(is_stand_in(q, depth - 1) for q in parts)
-    return type(x).__module__.startswith(HOMES)
+    return str(type(x).__module__).startswith(HOMES)  # a type of Cython has a descriptor there
 
 
 class ContainerGuards:
