@@ -16,6 +16,7 @@ from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import MOST_SETTLED
 from dy2st.trace.trace import Trace
 from ir import ENDLESS
+from ir.types import Dim
 
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
@@ -23,15 +24,17 @@ MOST_PEELED = 64
 MOST_SHORT = 5
 
 
-def most_peeled(stop: BaseException, peeled: int, peel: int) -> int:
+def most_peeled(stop: BaseException, trip: Dim, peeled: int, peel: int) -> int:
     """How many of the first iterations may run before the others if `peel` more may settle what
-    stops the loop: a window that they fill, or a tensor or list that one of them makes longer."""
+    stops the loop: a window that they fill, or a tensor that one of them makes longer."""
     before = getattr(stop, "before", "")
     if (peel > 1 or before == "None") and peeled + peel <= MOST_PEELED:
         return peeled + peel
-    kind, longer, _ = before.partition("[")
-    resized = isinstance(stop, TypeMismatch) and longer and stop.after.startswith(f"{kind}[")
-    return min(peeled + 1, MOST_SHORT) if resized else 0
+    if not isinstance(stop, TypeMismatch) or not isinstance(trip, int):
+        return 0
+    types = [q.partition("[") for q in (before, stop.after)]
+    resized = len({(kind, shape.count(",")) for kind, _, shape in types}) == 1
+    return min(peeled + 1, MOST_SHORT) if resized and types[0][1] else 0
 
 
 def most_apart(over: LoopIterable, loop: TracedLoop, is_open: bool) -> int:

@@ -111,7 +111,8 @@ class LoopRoller:
             if go is True and (turn := self.turn()):
                 return self.split(turn)
             peel = int(getattr(self.first_stop, "peel", 1)) or int(self.begins_as_none())
-            self.most = max(self.most, peeling.most_peeled(self.first_stop, self.peeled, peel))
+            few = peeling.most_peeled(self.first_stop, self.over.trip, self.peeled, peel)
+            self.most = max(self.most, few)
             if self.peeled >= self.most or not peel:
                 return self.unroll(go)
             self.traced.why["its first iterations run apart"] = None

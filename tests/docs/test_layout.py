@@ -295,7 +295,8 @@ def defined_twice(paths: Iterable[Path]) -> dict[str, list[str]]:
 
 def hidden_submodules(package: Path, name: str) -> list[str]:
     """The submodules of a package that its `__init__` binds to something else."""
-    inner = {p.stem for p in package.iterdir() if p.suffix in ("", ".py") and p.stem != "__init__"}
+    folders = {p.parent.name for p in package.glob("*/*.py")}  # one without modules is a leftover
+    inner = folders | {p.stem for p in package.glob("*.py") if p.stem != "__init__"}
     bound = []
     for node in ast.parse((package / "__init__.py").read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.module != name:
