@@ -900,7 +900,7 @@ def a_pool_size(x):
 
 @case(REFUSED)
 def a_library_that_draws(x):
-    """a function of a library calls random.gauss\\(\\)"""
+    """a function of a library calls random.(gauss|random)\\(\\)"""
     return x * statistics.NormalDist().samples(1)[0]
 
 
