@@ -22,6 +22,9 @@ from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import is_internal
 from ir import ShapeError, Size
 
+#: what Python says of an operator, a comparison and an index that an object does not have
+NO_NUMBER = ("unsupported operand", "not supported between", "interpreted as an integer")
+
 
 def record(
     name: str, original: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
@@ -54,7 +57,8 @@ def record(
 def asks_for_a_number(error: Exception) -> bool:
     """Whether an adapter has computed with a named size what is no polynomial, as `n // 2` or
     `range(n)`: the call has no row for sizes that are not known. Python names the type."""
-    return isinstance(error, TypeError) and f"'{Size.__name__}'" in str(error)
+    named = isinstance(error, TypeError) and f"'{Size.__name__}'" in str(error)
+    return named and any(text in str(error) for text in NO_NUMBER)
 
 
 def drop_ops(trace: Trace, count: int) -> None:

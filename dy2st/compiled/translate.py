@@ -428,10 +428,7 @@ def user_names(function: Callable[..., object]) -> dict[int, tuple[str, str]]:
 
 
 # ---------------------------------------------------------------- arguments
-def fake_arguments(
-    trace: Trace,
-    given: TranslationRequest,
-) -> list[object]:
+def fake_arguments(trace: Trace, given: TranslationRequest) -> list[object]:
     """The leaves with fakes for tensors and arrays; dims that the spec leaves open get names."""
     signature = given.signature
     names = argument_names(given.function, signature)

@@ -481,12 +481,17 @@ def unmarked(plan: LoopRecord, run: StackedRun, mark: Value) -> StackedRun:
 
     def take(leaf: Any) -> Any:
         whole = leaf.stacked(trace, 0)
-        rows = paddle.index_select(whole, order, 0)
-        attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
-        value = trace.emit("slice", [lift(trace, rows)._value], attrs)
-        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+        rows = lift(trace, paddle.index_select(whole, order, 0))
+        return first_rows(trace, leaf, rows._value, whole.stop_gradient, length)
 
     return StackedRun(length, mapped(take, run.tree), origin=(run,))
+
+
+def first_rows(trace: Trace, leaf: Any, rows: Value, stops: bool, length: Dim) -> Unstacked:
+    attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
+    return Unstacked(
+        trace.fake(trace.emit("slice", [rows], attrs), stops), leaf.number, leaf.members
+    )
 
 
 def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
@@ -497,9 +502,7 @@ def shortened(plan: LoopRecord, segment: StackedRun, less: Value) -> StackedRun:
 
     def cut(leaf: Any) -> Any:
         whole = leaf.stacked(trace, 0)
-        attrs = {"axis": 0, "start": 0, "length": length, "step": 1}
-        value = trace.emit("slice", [whole._value], attrs)
-        return Unstacked(trace.fake(value, whole.stop_gradient), leaf.number, leaf.members)
+        return first_rows(trace, leaf, whole._value, whole.stop_gradient, length)
 
     return StackedRun(length, mapped(cut, segment.tree), origin=(segment,))
 

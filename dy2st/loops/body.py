@@ -42,16 +42,7 @@ from dy2st.state.containers.list_buffers import ListBuffer
 from dy2st.state.dynamic_numbers import keep_dynamic
 from dy2st.state.stacked_run import StackedRun, taken_from
 from dy2st.state.traced_list import TraceList
-from dy2st.state.tree import (
-    UNDEF,
-    alike,
-    elements,
-    is_container,
-    is_value,
-    leaves,
-    parts,
-    tree,
-)
+from dy2st.state.tree import UNDEF, alike, elements, is_container, is_value, leaves, parts, tree
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import (

@@ -178,9 +178,8 @@ class LoopRoller:
             return self.endless(self.code.more(self.trace, over, 0))
         items = (over.item(self.trace.sym(trip - k) + i) for i in range(k))
         more = functools.partial(self.code.more, self.trace, UNKNOWN)
-        peeling.unrolled(
-            self.trace, enumerate(items), peeling.first_of(self.code, self.reached), more
-        )
+        last = peeling.first_of(self.code, self.reached)
+        peeling.unrolled(self.trace, enumerate(items), last, more)
 
     def peel(self) -> Goes:
         """Run the first iteration apart; returns whether there is another one."""
@@ -244,9 +243,8 @@ class LoopRoller:
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
                 body.loop.calls = call_stack()
-                body.loop.cuttable = self.again and peeling.most_apart(
-                    self.over, body.loop, self.open()
-                )
+                cuttable = peeling.most_apart(self.over, body.loop, self.open())
+                body.loop.cuttable = cuttable if self.again else 0
                 self.traced.count += 1
                 body.roll(self.site, reason)
                 known.rolled = True

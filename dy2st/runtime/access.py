@@ -141,11 +141,8 @@ def picked_attr(picked: SelectedLayer, obj: object, name: str) -> tuple[object, 
 
 def place_of(obj: object, name: str) -> ModuleGlobal | AttributeLocation:
     """Attributes of a module are its globals."""
-    return (
-        ModuleGlobal(vars(obj), name)
-        if isinstance(obj, types.ModuleType)
-        else AttributeLocation(obj, name)
-    )
+    module = isinstance(obj, types.ModuleType)
+    return ModuleGlobal(vars(obj), name) if module else AttributeLocation(obj, name)
 
 
 def fields_of(trace: Trace, obj: object) -> Any:

@@ -12,13 +12,8 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import (
-    dynamic_lookup,
-    list_buffers,
-    list_fills,
-    list_pops,
-    list_recurrences,
-)
+from dy2st.state.containers import dynamic_lookup, list_buffers, list_fills, list_pops
+from dy2st.state.containers import list_recurrences as recurrences
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED, MOST_WRITTEN_OUT, is_later
 from dy2st.state.stacked_run import (
     ScanReference,
@@ -299,32 +294,27 @@ class TraceList(list):
         if empties is not None:
             return list_pops.item(trace, self, i, empties, loops)
         if isinstance(i, slice):
-            ahead = list_recurrences.forward(trace, self, i, loops)
+            ahead = recurrences.forward(trace, self, i, loops)
             return self._slice(trace, i, loops) if ahead is None else self[ahead][::-1]
         if fill is not None:
             found = list_fills.read(trace, self, i, loops[-1], fill)
             if found or not self.segmented:
-                return (
-                    found[0]
-                    if found
-                    else dynamic_lookup.element(trace, self, self.parts(), i, "list")
-                )
+                if found:
+                    return found[0]
+                return dynamic_lookup.element(trace, self, self.parts(), i, "list")
         if list_fills.is_front(i, loops) and (found := list_fills.first(trace, self, loops[0])):
             return found[0]
-        back = list_recurrences.distance(trace, self, i, loops)
+        back = recurrences.distance(trace, self, i, loops)
         if back is not None:
-            return list_recurrences.from_end(trace, self, loops, back)
+            return recurrences.from_end(trace, self, loops, back)
         if self.buffer is not None and not self._is_first(i, loops):
             return self.buffer.item(trace, i, self.length())
-        if (
-            self.buffer is None
-            and list_recurrences.is_grown(self, loops)
-            and not self._is_old(trace, i, loops)
-        ):
+        grown = self.buffer is None and recurrences.is_grown(self, loops)
+        if grown and not self._is_old(trace, i, loops):
             list_buffers.want(trace, self, loops)
-            return list_recurrences.guess(trace, self, loops, i)
+            return recurrences.guess(trace, self, loops, i)
         if is_later(i) and not self.segmented:
-            return list_recurrences.item_at(trace, self, i, loops)
+            return recurrences.item_at(trace, self, i, loops)
         for f in () if is_symint(i) or list_fills.is_front(i, loops) else loops:
             f.taken.add(id(self))
         if not self.segmented or self.buffer is not None:
@@ -332,8 +322,8 @@ class TraceList(list):
                 self._observe("an item")
             return perform(super().__getitem__, i)
         self.pick(i)
-        if list_recurrences.may_be_short(trace, self, i, loops):
-            return list_recurrences.guess(trace, self, loops, i)
+        if recurrences.may_be_short(trace, self, i, loops):
+            return recurrences.guess(trace, self, loops, i)
         return self._segment_item(trace, i)
 
     def _old(self, frames: list[Frame]) -> list[object]:
@@ -360,13 +350,13 @@ class TraceList(list):
         return self.made(found)
 
     def _sliced(self, trace: Trace, at: slice, loops: list[Frame]) -> TraceList:
-        window = None if self.is_table else list_recurrences.window(trace, self, at, loops)
+        window = None if self.is_table else recurrences.window(trace, self, at, loops)
         if window is not None:
             return TraceList(window)
         later = is_symint(at.start) or is_symint(at.stop)
-        if later and not self.segmented and list_recurrences.unknown(self, loops):
-            return TraceList(list_recurrences.guess_slice(trace, self, at, loops))
-        self._observe("a window" if list_recurrences.is_window(at) else "a slice")
+        if later and not self.segmented and recurrences.unknown(self, loops):
+            return TraceList(recurrences.guess_slice(trace, self, at, loops))
+        self._observe("a window" if recurrences.is_window(at) else "a slice")
         if not self.segmented and not later:
             return TraceList(perform(list.__getitem__, self, at))
         n = self.size()
@@ -438,12 +428,12 @@ class TraceList(list):
         trace = current()
         if trace is not None:
             list_pops.changed(trace, self, loops)
-        if what not in _CHANGES and trace is not None and list_recurrences.is_grown(self, loops):
+        if what not in _CHANGES and trace is not None and recurrences.is_grown(self, loops):
             list_buffers.want(trace, self, loops)
         if what in ("iteration", "a slice"):
-            list_recurrences.note_read(self, loops)
+            recurrences.note_read(self, loops)
         for frame in loops:
-            frame.observed.setdefault(id(self), list_recurrences.WholeListRead(self, what))
+            frame.observed.setdefault(id(self), recurrences.WholeListRead(self, what))
 
     # ------------------------------------------------------------ stacking
     def stacked(self, trace: Trace, axis: int, stack: Callable[..., object], concat: Any) -> Any:

@@ -365,9 +365,8 @@ class _Loop:
             stack = self.stack_of(in_full_size(self.padding, v, [self.s]))
             whole = Value(stack.inner.type, v.name)
             self.ports.append(Seq(whole, stack.outer, stack.axis, self.length - 1, -1))
-            return cut_to(
-                self.prefix, whole, NodeCopier(str, sizes=self.forward_size()).attr(v.type)
-            )
+            kept = NodeCopier(str, sizes=self.forward_size()).attr(v.type)
+            return cut_to(self.prefix, whole, kept)
         return new
 
     def last_of(self, p: Carry) -> Value:

@@ -31,11 +31,7 @@ from dy2st.capture.foreign.host_results import (
     probed,
     result_of,
 )
-from dy2st.capture.foreign.populations import (
-    check_population,
-    is_chosen_by_index,
-    not_shuffled,
-)
+from dy2st.capture.foreign.populations import check_population, is_chosen_by_index, not_shuffled
 from dy2st.capture.foreign.print import marks_of, text_of
 from dy2st.capture.foreign.reachability import watched
 from dy2st.capture.foreign.run import HOST_CALLS
