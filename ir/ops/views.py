@@ -32,7 +32,7 @@ from ir.opdef import (
 from ir.ops.elementwise import require_kind
 from ir.ops.gradients import ScatterGradient, ViewGradient, flat_index, overwritten
 from ir.program import Builder, Op, Value
-from ir.types import I64, Dim, Size, Type
+from ir.types import I64, Dim, Type
 
 
 def _at(axis: int, index: Any) -> tuple[Any, ...]:
@@ -236,12 +236,10 @@ def _without(x: Type, axis: int) -> Type:
 def _pick_types(x: Type, axis: int, index: Dim) -> Type:
     out = _without(x, axis)
     n = x.shape[axis_in(axis, x.ndim)]
-    if isinstance(n, int) and isinstance(index, int) and not 0 <= index < n:
+    if isinstance(index, int) and (index < 0 or isinstance(n, int) and index >= n):
         raise ShapeError(f"index {index} is out of range for axis {axis} of {x}")
-    if isinstance(n, Size) or isinstance(index, Size):
-        assume(n, ">=", index + 1)
-        if isinstance(index, Size):
-            assume(index, ">=", 0)
+    assume(n, ">=", index + 1)
+    assume(index, ">=", 0)
     return out
 
 

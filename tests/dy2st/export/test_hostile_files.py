@@ -112,6 +112,34 @@ def test_a_recipe_on_named_sizes_is_checked_in_a_call(file, steps):
         run(np.ones(2, "f"))
 
 
+@pytest.mark.parametrize(
+    "op",
+    [
+        "index(%x, axis=0, index=-2) : f32[]",
+        "index(%x, axis=0, index=5) : f32[]",
+        "index(%x, axis=0, index=N-9) : f32[]",
+        "set_index(%x, %s, axis=0, index=-2) : f32[N]",
+        "set_index(%x, %s, axis=-1, index=5) : f32[N]",
+        "set_index(%x, %s, axis=0, index=N-9) : f32[N]",
+        "slice(%x, axis=0, start=-1, length=2, step=1) : f32[2]",
+        "slice(%x, axis=0, start=N-5, length=2, step=1) : f32[2]",
+        "slice(%x, axis=0, start=1, length=N+3, step=-1) : f32[N+3]",
+        "set_slice(%x, %h, axis=0, start=-1, step=1) : f32[N]",
+        "set_slice(%x, %h, axis=0, start=N-2, step=2) : f32[N]",
+        "set_slice(%x, %h, axis=0, start=0, step=-1) : f32[N]",
+        "diagonal(%y, offset=-5, axis1=0, axis2=1) : f32[N-5]",
+    ],
+)
+def test_no_part_outside_of_an_axis_of_named_size_is_read_or_written(file, op):
+    head = (
+        'program p(%x: f32[N] arg "x", %y: f32[N,N] arg "y", %h: f32[2] arg "h", %s: f32[] arg "s")'
+    )
+    text = f"{head} {{\n  %1 = {op}\n  return %1\n}}"
+    with pytest.raises((FileError, IndexError, ValueError)):
+        run = loaded(file, plain(text=text, weights={}))
+        run(np.ones(2, "f"), np.ones((2, 2), "f"), np.ones(2, "f"), np.float32(1))
+
+
 OUT = ["out", 0, []]
 TREES = [
     None, [], {}, "out", 3, True, ["out"], ["out", 0], ["out", 2, []], ["out", -1, []],
