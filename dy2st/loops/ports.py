@@ -379,6 +379,9 @@ class LoopPorts(ContainerPorts):
         with self.behind():
             for row, attrs in in_iteration(recipe, loop, self.body_trace.length - 1):
                 value = trace.emit(row, [value], dict(attrs))
+        pick = trace.values.picks.get(inner)
+        if pick is not None and type(pick[1]) is int:
+            trace.values.picks[value] = pick
         return value
 
     def count_roots(self, rows: Sequence[Row]) -> Counter[Value]:

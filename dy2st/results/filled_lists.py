@@ -43,7 +43,8 @@ class FilledLists:
             self.note(q, count)
 
     def note_tensor(self, value: Value) -> None:
-        for q in self.trace.chain(value):
+        objects = dict.fromkeys((value, *self.results.provenance.objects(value)))
+        for q in {v for x in objects for v in self.trace.chain(x)}:
             if q in self.trace.values.picks:
                 self.note(self.trace.values.picks[q][0], self.picked)
 
@@ -73,9 +74,24 @@ class FilledLists:
         if found is not value:
             of = self.results.known_leaf(found, stop_gradient)
             return ViewOutput(of, self.results.recipe(value, found), stop_gradient)
+        return self.pick(value)
+
+    def pick(self, value: Value) -> ListElement:
         run, index, path = self.trace.values.picks[value]
         of = FilledList((self.part(run, "the result"),))
         return ListElement(of, self.results.tree(index, "the result"), path)
+
+    def shows(self, value: Value) -> bool:
+        """Whether a tensor of any block is, or shows, an element of a list that the results
+        show."""
+        picks = self.trace.values.picks
+        return any(q in picks and self.is_listed(picks[q][0]) for q in self.trace.chain(value))
+
+    def option(self, value: Value) -> ListElement | None:
+        """The leaf of an element that a branch or a loop has taken, by an index that does not
+        depend on it; None for other tensors."""
+        _, index, _ = self.trace.values.picks.get(value, (None, None, ()))
+        return self.pick(value) if type(index) is int else None
 
     # ------------------------------------------------------------ plans
     def elements(self, x: TraceList, what: str) -> object:

@@ -102,6 +102,7 @@ class ResultPlanner:
         self.rows: dict[ResultLeaf, set[int]] = {}
         self.selectors: dict[Value, Value] = {}
         self.numbers: dict[Value, int] = {}
+        self.fixed: set[Value] = set()
         self.arrays: dict[int, ArrayOutput] = {}
         self.warned: set[Loc] = set()
         self.list_inputs()
@@ -120,7 +121,8 @@ class ResultPlanner:
                 self.shared[s] += 1
                 if listed:
                     self.listed.setdefault(s, set()).add(value)
-        self.shared.update({s for value in found for s in self.copied(value)})
+        objects = {q for value in found for q in (value, *self.provenance.objects(value))}
+        self.shared.update({s for q in objects for s in self.copied(q)})
 
     def captured(self) -> Program:
         frame = self.trace.frames[0]
@@ -142,7 +144,7 @@ class ResultPlanner:
 
     def with_selectors(self, program: Program) -> Program:
         """The captured program, which also says which tensor a result is."""
-        return select(program, self.selectors, self.numbers)
+        return select(program, self.selectors, self.numbers, self.fixed)
 
     # ------------------------------------------------------------ aliases of results
     def check_doubts(self) -> None:
@@ -362,7 +364,9 @@ class ResultPlanner:
         if element is not None:
             return element
         home = self.home(value)
-        if any(map(self.visible, self.copied(value))):
+        objects = (q for q in self.provenance.objects(value) if q is not value)
+        chosen = {s for q in objects for s in self.copied(q)}
+        if any(map(self.visible, self.copied(value) - chosen)):
             self.warn_of_copy(self.line(value))
         if home is value or not self.is_aliased(home):
             return self.new(value, stop_gradient)
@@ -409,14 +413,19 @@ class ResultPlanner:
         tensors that it cannot be."""
         p = self.provenance
         other = TensorOutput(self.output(value, stop_gradient))
-        options, several = [], False
+        options: list[tuple[int, ResultLeaf]] = []
+        several = False
         for q in p.objects(value) if value in p.sources else ():
             storages = p.storages(q)
-            if q in but or not any(map(self.visible, storages)):
+            listed, copied = self.lists.shows(q), any(map(self.visible, self.copied(q)))
+            if q in but or not (listed or copied or any(map(self.visible, storages))):
                 continue
-            if p.outermost(q):
+            if listed and not p.outermost(q) and (element := self.lists.option(q)) is not None:
+                self.fixed.add(q)
+                options.append((self.number(q), element))
+            elif p.outermost(q) and (listed or not copied):
                 options.append((self.number(q), self.leaf(q)))
-            elif storages == [q] and q not in self.listed and p.countable(q):
+            elif storages == [q] and not copied and q not in self.listed and p.countable(q):
                 several = bool(self.number(q))
             else:
                 self.warn_of_copy(self.line(value))

@@ -13,7 +13,7 @@ as well: which memory it shows is known only where it was made.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -143,16 +143,20 @@ class Provenance:
 
 
 def select(
-    program: Program, wanted: Mapping[Value, Value], numbers: Mapping[Value, int]
+    program: Program,
+    wanted: Mapping[Value, Value],
+    numbers: Mapping[Value, int],
+    fixed: Collection[Value] = (),
 ) -> Program:
     """The program with a selector for every value in `wanted`, as the value that it maps to.
 
     It is the number of the tensor that the value is, 0 for one without a number. One that a loop
-    makes has another number in every iteration, which no other tensor has.
+    makes has another number in every iteration, which no other tensor has, unless it is `fixed`:
+    the same one in all of them.
     """
     if not wanted:
         return program
-    threads = _Threads(Provenance(program), wanted, numbers)
+    threads = _Threads(Provenance(program), wanted, numbers, fixed)
     return replace(program, ops=threads.block(program.ops, None))
 
 
@@ -160,9 +164,14 @@ class _Threads:
     """known: the selector beside a value. ports, first: what nodes and blocks get in addition."""
 
     def __init__(
-        self, found: Provenance, wanted: Mapping[Value, Value], numbers: Mapping[Value, int]
+        self,
+        found: Provenance,
+        wanted: Mapping[Value, Value],
+        numbers: Mapping[Value, int],
+        fixed: Collection[Value],
     ) -> None:
         self.found, self.numbers, self.known = found, numbers, dict(wanted)
+        self.fixed = fixed
         self.todo = list(wanted)
         self.ports: dict[SelectorRegion, dict[object, Const | Carry | Last | Join]] = {}
         self.first: dict[BlockPlace, list[Node]] = {}
@@ -199,7 +208,7 @@ class _Threads:
 
     def number(self, v: Value) -> None:
         place, n = self.found.places.get(v), self.numbers.get(v, 0)
-        ordinal = self.ordinal(place) if n else None
+        ordinal = self.ordinal(place) if n and v not in self.fixed else None
         b = Builder()
         out = b.full(value=n, shape=(), dtype=I64)
         if ordinal is not None:
