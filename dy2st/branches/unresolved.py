@@ -19,7 +19,7 @@ from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import PathCondition, RuntimeScalar, negate
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING
-from dy2st.trace.user_stack import cells_of, variables
+from dy2st.trace.user_stack import cells_of, raise_again, variables
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,6 +70,7 @@ class Unresolved(FakeTensor):  # type: ignore[misc]
         raise self.__dict__["error"]
 
     def __getattr__(self, name: str) -> NoReturn:
+        raise_again(self, name)
         if current() is None:
             raise AttributeError(name)
         raise self.__dict__["error"]

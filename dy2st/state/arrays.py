@@ -22,6 +22,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import KINDS, RuntimeScalar, kind_of
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import raise_again
 from ir.types import DTYPES, DType
 
 #: NumPy's operators and the rows that compute the same
@@ -239,6 +240,7 @@ class FakeArray:
         raise _refused("`in`")
 
     def __getattr__(self, name: str) -> NoReturn:
+        raise_again(self, name)
         if name in dir(np.ndarray):
             raise _refused(f"numpy.ndarray.{name}")
         raise AttributeError(f"'numpy.ndarray' object has no attribute {name!r}")

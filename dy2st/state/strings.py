@@ -28,7 +28,7 @@ from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, TracedLoop, current
-from dy2st.trace.user_stack import perform
+from dy2st.trace.user_stack import perform, raise_again
 from ir import Value
 from ir.messages import HOLE, MOST_SHOWN, is_shown
 from ir.messages import Shown as Message
@@ -93,6 +93,7 @@ class LazyText:
         return f"Text({described(self)!r})"
 
     def __getattr__(self, name: str) -> Any:
+        raise_again(self, name)
         if name.startswith("__"):
             raise AttributeError(name)
         return stop(self, f"needed by .{name}()")

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, Protocol, TypeGuard
 from dy2st.trace.frames import TracedLoop
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace_state import TraceInterface
-from dy2st.trace.user_stack import perform, user_name
+from dy2st.trace.user_stack import perform, raise_again, user_name
 from ir import Value
 from ir.messages import Shown
 from ir.types import BOOL, F64, I64, DType, Size
@@ -120,7 +120,7 @@ class RuntimeScalar:
         return self
 
     def __getattr__(self, name: str) -> NoReturn:
-        attribute(self, name)
+        raise attribute(self, name)
 
 
 RuntimeScalar.__name__ = RuntimeScalar.__qualname__ = "number"
@@ -200,11 +200,12 @@ def host_number_needed(n: RuntimeScalar, name: str, call: str, use: str) -> Refu
     )
 
 
-def attribute(n: Any, name: str) -> NoReturn:
-    """Raise for an attribute of Python numbers, which would need the value."""
+def attribute(n: Any, name: str) -> BaseException:
+    """The error for an attribute of Python numbers, which would need the value."""
+    raise_again(n, name)
     if hasattr(n.__class__, name) and not name.startswith("__"):
-        raise stop(n, f".{name}")
-    raise AttributeError(f"'{n.__class__.__name__}' object has no attribute '{name}'")
+        return stop(n, f".{name}")
+    return AttributeError(f"'{n.__class__.__name__}' object has no attribute '{name}'")
 
 
 def _stop(name: str) -> Callable[..., NoReturn]:

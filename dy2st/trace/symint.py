@@ -95,7 +95,7 @@ class SymInt:
     __ge__: scalar.Operator
 
     def __getattr__(self, name: str) -> NoReturn:
-        scalar.attribute(self, name)
+        raise scalar.attribute(self, name)
 
     def __call__(self, dim: int | None = None) -> object:
         if self.shape is None:

@@ -130,10 +130,13 @@ def raised_at(error: BaseException) -> Loc:
 
 
 def innermost(error: BaseException | None) -> types.TracebackType | None:
-    """Return the innermost frame of an exception. Patches of Paddle's functions pass calls on."""
+    """Return the innermost frame of an exception. Patches of Paddle's functions pass calls on, and
+    our `__getattr__` says that there is no attribute to the code that asks for one."""
     found = at = None if error is None else error.__traceback__
     while at is not None:
-        if at.tb_frame.f_code.co_filename != _PATCHES or is_raise(at):
+        code = at.tb_frame.f_code
+        asked = code.co_name == "__getattr__" and is_own_file(code.co_filename)
+        if not asked and (code.co_filename != _PATCHES or is_raise(at)):
             found = at
         at = at.tb_next
     return found
@@ -160,6 +163,16 @@ def perform(operation: Callable[..., _T], *args: object, **kwargs: object) -> _T
     """`operation(*args, **kwargs)` as the user's code asks for it: where Python or Paddle refuses
     it, so it does in eager, and the error is no defect of ours."""
     return operation(*args, **kwargs)
+
+
+def raise_again(x: object, name: str) -> None:
+    """Raise the AttributeError of a property of our own class. Python asks `__getattr__` instead,
+    which would tell the user of an attribute that is missing."""
+    classes = (vars(c) for c in type(x).__mro__ if c.__module__.startswith("dy2st."))
+    own = next((fields[name] for fields in classes if name in fields), None)
+    if own is not None:
+        own.__get__(x, type(x))
+        raise AssertionError(f"{name} of {type(x).__name__}, asked for again, is there")
 
 
 def is_internal(error: BaseException | None) -> bool:

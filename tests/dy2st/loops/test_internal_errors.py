@@ -24,6 +24,9 @@ from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.foreign import probe
 from dy2st.loops.body import BodyTrace
 from dy2st.runtime import access
+from dy2st.state.arrays import FakeArray
+from dy2st.trace.scalar import RuntimeScalar
+from dy2st.trace.symint import SymInt
 from dy2st.trace.trace import current
 from dy2st.trace.user_stack import is_own_file
 from ir.loc import _ACTING
@@ -237,6 +240,30 @@ def test_a_handler_of_the_user_does_not_catch_a_defect(monkeypatch, place):
 
     with pytest.raises(KeyError, match="planted") as found:
         dy2st.to_static(f)(paddle.ones([3]), {"a": 2.0})
+    assert is_noted(found.value)
+
+
+@pytest.mark.parametrize(
+    "kind, name, asked",
+    [
+        (SymInt, "loops", "self.planted"),
+        (RuntimeScalar, "kind", "(0).planted"),
+        (FakeArray, "ndim", "self.planted"),
+    ],
+)
+def test_a_defect_in_a_property_is_no_missing_attribute(monkeypatch, kind, name, asked):
+    scope: dict = {}
+    file = sys.modules[kind.__module__].__file__
+    exec(compile(f"def fails(self):\n    return {asked}", file, "exec"), scope)
+    monkeypatch.setattr(kind, name, property(scope["fails"]))
+
+    def f(x):
+        for t in range(9):
+            x = x + float(x.sum()) * t
+        return x * paddle.to_tensor(x.numpy()[:, None])[:, 0]
+
+    with pytest.raises(AttributeError, match="planted") as found:
+        dy2st.to_static(f)(paddle.ones([3]))
     assert is_noted(found.value)
 
 
