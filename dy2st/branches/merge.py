@@ -268,9 +268,8 @@ class BranchMerge:
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
     def growing(self, name: str, a: Any, b: Any) -> object:
-        """Merge two tensors of which a loop makes one longer
-        (`dy2st.loops.concat_growth.ConcatenatedTensor`); None for any other pair. Two of one type
-        with different growth are read whole in their branches."""
+        """Merge two tensors of which a loop makes one longer (`ConcatenatedTensor`); None for any
+        other pair. Two of one type with different growth are read whole in their branches."""
         made = None
         if hasattr(a, "merged"):
             made = a.merged(b, lambda x, y: self.tensor(name, x, y))

@@ -221,7 +221,7 @@ def elements(n: int) -> str:
     return "no element" if n == 0 else "1 element" if n == 1 else f"{n} elements"
 
 
-def left_in(side: BranchTrace, key: tuple[object, ...], place: Location, now: Any) -> object:
+def left_in(side: BranchTrace, key: tuple[object, ...], place: Location, now: object) -> object:
     """The value of a place at the end of a branch; before it the place holds `now`. The branch may
     have stored items of a container that only the other branch changes as a whole."""
     if key in side.stores or not isinstance(place, Contents):

@@ -58,7 +58,7 @@ def _number_dtype(n: object, dtype: object) -> Any:
     return {bool: BOOL, float: floating}.get(kind_of(n), I64)  # type: ignore[arg-type]
 
 
-def _of_numbers(e: Emitter, data: Any, dtype: Any) -> object:
+def _of_numbers(e: Emitter, data: Any, dtype: object) -> object:
     """`to_tensor([a, b, ...])` of Python numbers, of which the program computes some."""
     if any(kind_of(q) is None for q in data):
         error = ValueError("numbers mixed with other values")
@@ -132,7 +132,7 @@ def _one(e: Emitter, x: Any, kind: Any) -> Any:
     return e.reshape(one, shape=(1, *e.type(one).shape))
 
 
-def _numpy_dtype(e: Emitter, x: Any) -> np.dtype[Any]:
+def _numpy_dtype(e: Emitter, x: object) -> np.dtype[Any]:
     if isinstance(x, Tensor):
         return np.dtype(e.type(x).dtype.numpy)
     kind = kind_of(x)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from dy2st.state.strings import is_lazy
 from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import is_internal, is_own_file, is_user_file, raised_at
 from ir import Loc, SourceError
 from ir.analysis.alias import AliasError
@@ -129,3 +130,28 @@ def unstable(function: Callable[..., object], what: str) -> SourceError:
 
 def sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.')}." if text else ""
+
+
+def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:
+    """The read of an object that a variable has only if a branch on data runs; None where Python
+    code that data does not decide has left it unset."""
+    name = next((q for q in trace.undefined.names if f"'{q}'" in str(error)), None)
+    if name is None:
+        return None
+    return SourceError(
+        f"'{name}' is read, and a condition on data decides whether it has been set.",
+        raised_at(error),
+        reason=f"It is set at {trace.undefined.names[name]}, to an object that is neither a tensor "
+        "nor a number; where the condition does not hold, it has no value.",
+        remedy="Set it before the condition.",
+    )
+
+
+def too_late(times: int, reasons: Sequence[str]) -> SourceError:
+    return SourceError(
+        f"the function has been traced {times} times, each time with something new "
+        "about the memory of its inputs.",
+        reason=f"These were found one after another: {'; '.join(reasons)}.",
+        remedy="Pass the tensors as arguments, keep contiguous copies of them "
+        "(`x.contiguous()`), and write to copies (`x.clone()`).",
+    )

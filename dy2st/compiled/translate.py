@@ -30,7 +30,7 @@ from dy2st.compiled.arguments import (
 )
 from dy2st.compiled.entry import Entry, Translation
 from dy2st.compiled.error_exits import ErrorPath, RetraceInputs, ending, noted
-from dy2st.compiled.errors import in_words, stopped, unstable
+from dy2st.compiled.errors import in_words, stopped, too_late, unset, unstable
 from dy2st.compiled.foreign_kernels import CPU, Device
 from dy2st.compiled.garbage_collection import collector_waits
 from dy2st.compiled.report import copies_of, finished_chains, make_report
@@ -120,7 +120,7 @@ class TranslationRequest:
             kind = type(stop.container).__name__
             why = f"a {kind} among the arguments is reached in another way, too"
         if len(self.again) - self.constants == MOST_RETRACES:
-            raise too_late([*self.again, why])
+            raise too_late(MOST_RETRACES + 1, [*self.again, why])
         self.again.append(why)
 
     def declare(self, stop: RetraceForSharing) -> str:
@@ -138,16 +138,6 @@ class TranslationRequest:
             )
         self.shared += new
         return shared_inputs.described(new)
-
-
-def too_late(reasons: Sequence[str]) -> SourceError:
-    return SourceError(
-        f"the function has been traced {MOST_RETRACES + 1} times, each time with something new "
-        "about the memory of its inputs.",
-        reason=f"These were found one after another: {'; '.join(reasons)}.",
-        remedy="Pass the tensors as arguments, keep contiguous copies of them "
-        "(`x.contiguous()`), and write to copies (`x.clone()`).",
-    )
 
 
 def translate(
@@ -263,21 +253,6 @@ def guards_of(trace: Trace) -> Guards:
     guards.terms.around = lambda: next((f for f in alive().frames if f.loop is not None), None)
     guards.hold = lambda obj: hold_elements(alive(), obj)
     return guards
-
-
-def unset(trace: Trace, error: UnboundLocalError) -> SourceError | None:
-    """The read of an object that a variable has only if a branch on data runs; None where Python
-    code that data does not decide has left it unset."""
-    name = next((q for q in trace.undefined.names if f"'{q}'" in str(error)), None)
-    if name is None:
-        return None
-    return SourceError(
-        f"'{name}' is read, and a condition on data decides whether it has been set.",
-        raised_at(error),
-        reason=f"It is set at {trace.undefined.names[name]}, to an object that is neither a tensor "
-        "nor a number; where the condition does not hold, it has no value.",
-        remedy="Set it before the condition.",
-    )
 
 
 def _undone(trace: Trace, given: TranslationRequest) -> tuple[Entry, list[str]]:

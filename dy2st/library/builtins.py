@@ -25,8 +25,8 @@ from dy2st.library.iterators import ITERATORS
 from dy2st.library.layer_modes import METHODS, TRAINING_STEPS
 from dy2st.library.numbers import NUMBER_FUNCTIONS
 from dy2st.library.sizes import SIZES
-from dy2st.loops import concat_growth, padded_buffers
 from dy2st.loops.generators import iter_, next_, registered
+from dy2st.loops.growth import concat_growth, padded_buffers
 from dy2st.loops.iterables import PartialIterator, applied, enumerate_, range_, reversed_, zip_
 from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.ownership import note_contents

@@ -128,7 +128,7 @@ def _best(
     return element
 
 
-def sum_(items: Any, start: Any = 0) -> object:
+def sum_(items: Any, start: object = 0) -> object:
     """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
     trace = current()
     if trace is None or isinstance(items, (str, bytes)):

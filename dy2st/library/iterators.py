@@ -41,7 +41,7 @@ def joined(trace: Trace, over: LoopIterable, *iterables: object) -> PartialItera
     return PartialIterator(trace, RemainingItems(over, numbers))
 
 
-def islice_(iterable: Any, *ends: Any) -> object:
+def islice_(iterable: object, *ends: Any) -> object:
     trace = current()
     over = counted(trace, iterable)
     at = slice(*ends)
@@ -55,7 +55,7 @@ def islice_(iterable: Any, *ends: Any) -> object:
     return joined(trace, picked, iterable)
 
 
-def pairwise_(iterable: Any) -> object:
+def pairwise_(iterable: object) -> object:
     trace = current()
     over = counted(trace, iterable)
     if trace is None or not over:
@@ -116,7 +116,7 @@ def _accumulated(items: Any, f: Any, *start: Any) -> list[Any]:
     return out
 
 
-def accumulate_(iterable: Any, func: Any = None, *, initial: Any = None) -> object:
+def accumulate_(iterable: object, func: object = None, *, initial: object = None) -> object:
     """Made as a whole where the function is one of a library: one of the user's is called when an
     item is asked for."""
     trace = current()

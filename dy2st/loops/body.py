@@ -22,10 +22,11 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops import concat_growth, padded_buffers
-from dy2st.loops.appends import filled, segment, those_appended
 from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
-from dy2st.loops.growth import learn_early, learn_unresolved
+from dy2st.loops.growth import concat_growth, padded_buffers
+from dy2st.loops.growth.appends import filled, segment
+from dy2st.loops.growth.conditional_appends import those_appended
+from dy2st.loops.growth.detection import learn_early, learn_unresolved
 from dy2st.loops.late_types import either_placeholder
 from dy2st.loops.ports import LoopPorts
 from dy2st.loops.record import Goes, LearnedFacts, LoopTrace, Path

@@ -50,7 +50,7 @@ from ir.types import I64, Dim
 Row = tuple[str, Any, Any, Any, tuple[object, ...]]
 
 
-def note_copies(body_trace: LoopTrace, x: Any, copy: object, path: tuple[object, ...]) -> None:
+def note_copies(body_trace: LoopTrace, x: object, copy: object, path: tuple[object, ...]) -> None:
     """A copy stands for `x` in the first iteration only. The body may change neither, but for a
     copy of a container that the function has made, and that it reads by no other name."""
     if copy is x or isinstance(copy, ExtendedList):
@@ -84,7 +84,7 @@ def note_change(body_trace: LoopTrace, replaced: ReboundContainer) -> None:
     replaced.change()
 
 
-def learn_fresh(body_trace: LoopTrace, b: Any, a: object, path: tuple[object, ...]) -> None:
+def learn_fresh(body_trace: LoopTrace, b: object, a: object, path: tuple[object, ...]) -> None:
     """Learn a place whose container each iteration makes anew, with those in it; and whether it
     changes the one before."""
     if type(b) is Unresolved or a is b or not alike(a, b):
@@ -98,7 +98,7 @@ def learn_fresh(body_trace: LoopTrace, b: Any, a: object, path: tuple[object, ..
             learn_fresh(body_trace, y, x, (*path, k))
 
 
-def carry_elements(body_trace: LoopTrace, path: tuple[object, ...], b: Any) -> None:
+def carry_elements(body_trace: LoopTrace, path: tuple[object, ...], b: object) -> None:
     """Learn that the body gets a copy of container `b`."""
     known = body_trace.known
     known.fresh.add(path)
@@ -209,7 +209,7 @@ class ContainerPorts(LoopRecord):
         out.mixed = any(map(is_mixed, sources))
         return out
 
-    def lengthened(self, b: Any, target: ExtendedList) -> ExtendedList:
+    def lengthened(self, b: object, target: ExtendedList) -> ExtendedList:
         """The list after the loop, which is another one than before it if the loop runs."""
         length: Dim | None = self.body_trace.length if self.body_trace.certain else None
         if target.kind is list and not isinstance(length, int):
@@ -312,7 +312,7 @@ class ContainerPorts(LoopRecord):
         own = all(isinstance(q, TraceList) or self.is_own(q) for q in (a, b))
         return held and own and id(a) not in known
 
-    def is_own(self, x: Any) -> bool:
+    def is_own(self, x: object) -> bool:
         """A dict or object that the function has made."""
         return fields_of(x) is not None and self.trace.home(x) in self.trace.frames
 

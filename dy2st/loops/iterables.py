@@ -397,7 +397,7 @@ def wrapped(x: object) -> Any:
         return rest
 
 
-def enumerate_(iterable: Any, start: int = 0) -> object:
+def enumerate_(iterable: object, start: int = 0) -> object:
     trace, iterable = current(), wrapped(iterable)
     over = sequence_of(trace, iterable, numbers=True) if trace is not None else None
     if over is None or trace is None:

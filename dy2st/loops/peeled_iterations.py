@@ -76,7 +76,7 @@ def unrolled(
     code: LoopCode,
     more: Callable[[Any], Goes],
     go: Goes | None = None,
-    of: Any = None,
+    of: object = None,
 ) -> None:
     """Iteration by iteration; after a test on data the rest runs in a branch. `items`: with their
     numbers. `go`: what `more` has answered for the first one. `of`: the user's iterator, of which

@@ -14,10 +14,11 @@ from typing import Any, NoReturn
 
 from dy2st.branches.unresolved import Unresolved, generated, unreadable
 from dy2st.capture.gradients import check_carried
-from dy2st.loops import concat_growth, padded_buffers
-from dy2st.loops.appends import collect, element_after, flat, learn_growth, records
 from dy2st.loops.containers import ContainerPorts, Row
-from dy2st.loops.growth import learn
+from dy2st.loops.growth import concat_growth, padded_buffers
+from dy2st.loops.growth.appends import collect, element_after, learn_growth, records
+from dy2st.loops.growth.conditional_appends import flat
+from dy2st.loops.growth.detection import learn
 from dy2st.loops.late_types import either_ends, learn_gradients, settle_gradients
 from dy2st.loops.record import LoopTrace, Path
 from dy2st.state.containers import layer_attributes, list_fills

@@ -18,8 +18,9 @@ from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops import peeled_iterations as peeling
 from dy2st.loops.body import UNKNOWN, BodyTrace, Goes, LearnedFacts, LoopCode, LoopIterable
-from dy2st.loops.growth import count, guess, numbered, refute, unsteady
+from dy2st.loops.growth.detection import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn
+from dy2st.loops.refusals import has_no_iteration, of_unrolled, without_an_iteration
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED
 from dy2st.state.tree import TypeMismatch, cannot_unroll, is_flag
 from dy2st.trace.conditions import cut_for
@@ -38,13 +39,10 @@ from dy2st.trace.trace_state import Traced
 from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack
 from ir import ENDLESS, Loc, Require, Size
-from ir.loc import source_error
 from ir.uses import has_effect
 
 #: how often a loop is split in two
 MOST_PARTS = 3
-#: begins the reason of an error in a loop that has been unrolled
-UNROLLED = "The loop cannot become one loop:"
 
 
 # ---------------------------------------------------------------- running a loop
@@ -397,32 +395,11 @@ class LoopRoller:
         try:
             decide(self.trace, go, rest, lambda: None, *state)
         except Refused as e:
-            found = self.without_an_iteration(e) if traced else e
+            found = without_an_iteration(e, self.first, self.site) if traced else e
             if found is e or getattr(self.first, "before", "") != "None":
                 raise found from None
-            decide(self.trace, go, rest, self.has_no_iteration, *state)
-
-    def has_no_iteration(self) -> None:
-        """Refuse a call without iterations, where the first iteration creates an object in place of
-        None."""
-        name = getattr(self.first, "name", "")
-        raise ValueError(
-            f"the loop has no iteration, and '{name}' is None before it ({self.site}); give "
-            f"'{name}' its type before the loop"
-        )
-
-    def without_an_iteration(self, e: Refused) -> Refused:
-        """The error of a loop that is traced, but whose end cannot be merged with no iteration."""
-        first = self.first
-        if not isinstance(first, TypeMismatch) or e.error.loc != self.site:
-            return e
-        return Refused(
-            f"'{first.name}' changes type in this loop, which may not run at all.",
-            self.site,
-            reason=f"It is {first.before} before and {first.after} after an iteration, and data "
-            f"decides whether there is one: {e.error.message}",
-            remedy=f"Give '{first.name}' its type before the loop (`paddle.zeros(...)`).",
-        )
+            none = functools.partial(has_no_iteration, self.first, self.site)
+            decide(self.trace, go, rest, none, *state)
 
     # ------------------------------------------------------------ not rolled
     def note(self, ops: int) -> tuple[str, Loc, str]:
@@ -469,23 +446,8 @@ class LoopRoller:
         more = functools.partial(self.code.more, self.trace, self.over)
         peeling.unrolled(self.trace, enumerate(items), self.code, more, go)
         for x in self.code.get_state():
-            if type(x) is Unresolved and isinstance(x.__dict__["error"], Refused):
-                x.__dict__["error"] = self.of_unrolled(x.__dict__["error"])
-
-    def of_unrolled(self, e: Refused) -> Refused:
-        """The error of a variable that has another type at each place where data may end the loop:
-        one loop has one such place."""
-        if e.error.loc != self.site or UNROLLED in e.error.reason:
-            return e
-        reason = f"{UNROLLED} {self.why}.\n{e.error.reason}"
-        remedy, first = e.error.remedy, self.first
-        if isinstance(first, TypeMismatch) and first.after.startswith("a list ["):
-            remedy = (
-                "Append to the list and store what changes (`ys[k] = ...`), or keep one tensor: "
-                "`ys = paddle.concat([ys[order], y])`."
-            )
-        parts = {"here": e.error.here, "reason": reason, "remedy": remedy}
-        return Refused(source_error(type(e.error))(e.error.message, self.site, **parts))
+            if type(x) is Unresolved and isinstance(e := x.__dict__["error"], Refused):
+                x.__dict__["error"] = of_unrolled(e, self.first, self.site, self.why)
 
     def at_most(self, bound: int) -> Iterator[object]:
         """The items of a `while` on data whose test is false after `bound` iterations."""

@@ -73,13 +73,13 @@ def set_(items: set[object]) -> set[object]:
     return _made(items)
 
 
-def union(a: Any, b: object) -> object:
+def union(a: object, b: object) -> object:
     """`a | b`: the function makes a dict or set of it."""
     out = perform(operator.or_, a, b)
     return out if kind_of(out) is None or out is a or out is b else _made(out)
 
 
-def _made(x: Any) -> Any:
+def _made(x: object) -> Any:
     if (trace := current()) is not None:
         trace.make(x)
     return x
@@ -294,7 +294,7 @@ def load_item(obj: object, index: object) -> object:
     return here(item_of(here(obj), here(index)))
 
 
-def item_of(obj: Any, index: object) -> object:
+def item_of(obj: object, index: object) -> object:
     """`obj[index]`, which may be unresolved."""
     trace = current()
     if type(index) is TaggedUnion:

@@ -41,7 +41,7 @@ def mapping(x: object) -> object:
     return x
 
 
-def receiver_item(obj: Any, index: object, *default: object) -> object:
+def receiver_item(obj: object, index: object, *default: object) -> object:
     """An item that is only appended to, or whose items are; with a default that of `setdefault`."""
     trace = current()
     if trace is None or not is_receiver(trace, obj, index):

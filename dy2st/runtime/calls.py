@@ -26,16 +26,24 @@ from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.introspection import KINDS as INTROSPECTION
 from dy2st.library.layer_modes import check_hooks
 from dy2st.library.substitutes import REWRITTEN
-from dy2st.loops.generators import maker, manager_maker, registered, shown
+from dy2st.loops.generators import maker, manager_maker, registered
 from dy2st.runtime import access
-from dy2st.runtime.library_calls import guarded_call, library_call
+from dy2st.runtime.container_methods import (
+    MUTATORS,
+    OF_ELEMENTS,
+    container_method,
+    made,
+    running_through,
+    sorting,
+    unbound,
+)
+from dy2st.runtime.library_calls import guarded_call, library_call, unconverted
 from dy2st.runtime.special_methods import generated_call, is_generated
-from dy2st.state import container_writes
 from dy2st.state.containers.dynamic_lookup import SelectedObject
 from dy2st.state.containers.layers import originals, picked_of
 from dy2st.state.containers.tagged_union import SplitCall
 from dy2st.state.dynamic_numbers import hold_dynamic
-from dy2st.state.effects import Effect, effect_of, is_recorded, mark_of
+from dy2st.state.effects import mark_of
 from dy2st.state.guards import HOLDERS
 from dy2st.state.ownership import (
     LIBRARIES,
@@ -58,7 +66,6 @@ from dy2st.trace.scalar import compare
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import KINDS, AttributeLocation, ItemLocation, kind_of
-from dy2st.trace.user_stack import perform
 
 #: The objects that converted functions call; the package registers them when it is imported.
 RUNTIMES: dict[str, object] = {}
@@ -73,31 +80,6 @@ UNBOUND = (types.MethodDescriptorType, types.WrapperDescriptorType)
 REGISTRATION = frozenset(
     "register_buffer add_parameter add_sublayer register_forward_pre_hook "
     "register_forward_post_hook to set_state_dict load_dict".split()
-)
-MUTATORS = frozenset(
-    "append extend insert pop popitem remove clear update setdefault add discard sort reverse "
-    "appendleft popleft rotate extendleft move_to_end subtract difference_update "
-    "intersection_update symmetric_difference_update frombytes fromlist fromstring "
-    "__init__ __iadd__ __imul__ __ior__ __iand__ __isub__ __ixor__".split()
-)
-READERS = frozenset(
-    "index count get keys items values issubset issuperset isdisjoint most_common elements total "
-    "tolist tobytes decode find hex startswith endswith __len__ __iter__ __contains__ __eq__ "
-    "__ne__ __lt__ __le__ __gt__ __ge__ __reversed__ __repr__ __str__ __bool__ __sizeof__ "
-    "__class__ __getattribute__".split()
-)
-#: those of them whose arguments are elements or indices; other methods run through theirs
-OF_ELEMENTS = frozenset(
-    "append insert pop remove setdefault add discard appendleft rotate move_to_end index count "
-    "get __getitem__ __setitem__ __delitem__ __contains__ __eq__ __ne__ __mul__ __rmul__ "
-    "__imul__".split()
-)
-#: those of them that give an iterator
-ITERATORS = frozenset(("elements", "__iter__", "__reversed__"))
-#: methods that make a container
-MAKERS = frozenset(
-    "copy union intersection difference symmetric_difference __copy__ __add__ __mul__ __rmul__ "
-    "__or__ __ror__ __and__ __sub__ __xor__".split()
 )
 
 
@@ -130,13 +112,6 @@ def is_library(fn: types.FunctionType) -> bool:
     that has the code is asked, too."""
     name, real = fn.__module__ or "", fn.__globals__.get("__name__", "")
     return is_ignored(name) or {name.split(".")[0], real.split(".")[0]} <= LIBRARIES
-
-
-def unconverted(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
-    """Wrap a function that is not converted: calls of Paddle are recorded, other calls by
-    effect."""
-    recorded = is_recorded(f) and effect_of(f) is Effect.PURE
-    return SplitCall(trace, maker(f) if recorded else library_call(trace, f))
 
 
 def fn(f: Any) -> Any:
@@ -376,82 +351,6 @@ def attributes(trace: Trace, f: Any, obj: object) -> object:
     name, *rest = args or kind.args
     named = {} if args else kind.keywords
     return fn(access.getattr_(obj, name))(*rest, **named)
-
-
-def container_method(trace: Trace, f: Any, owner: object) -> Callable[..., object]:
-    """A method that a C type defines, of an object of this type or of one derived from it."""
-    kind, name = kind_of(owner), f.__name__
-    if name == "sort":
-        f = sorting(trace, f)
-    elif kind is not None and name not in OF_ELEMENTS:
-        f = container_writes.pinning(trace, running_through(f))
-    if isinstance(owner, TraceList) and name in MUTATORS | READERS | MAKERS:
-        return f
-    if name in access.STORES or kind is not None and name in access.ITEMS:
-        return functools.partial({**access.STORES, **access.ITEMS}[name], owner)
-    if kind is None:
-        return unconverted(trace, f)
-    if id(owner) in trace.objects.fields and name == "update":
-        return functools.partial(access.update_fields, owner)
-    unknown = name == "pop" and isinstance(owner, set) or id(owner) in trace.objects.fields
-    if name in MUTATORS and not unknown:
-        return container_writes.method(trace, f, owner)
-    if name not in READERS | MAKERS:
-        raise refuse(
-            f"{name}() of a {type(owner).__name__}.",
-            "The element that it takes, or its effect on the container, is not known.",
-            "Use the methods of a list or a dict; for a set `x = min(s)`, `s.remove(x)`.",
-        )
-    note_contents(trace, owner)
-    if name in ITERATORS:
-        return registered(f)
-    return made(trace, f) if name in MAKERS else f
-
-
-def made(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
-    """A function that makes a container."""
-
-    def make(*args: object, **kwargs: object) -> object:
-        out = perform(f, *args, **kwargs)
-        if type(out) is list:
-            return TraceList(out)
-        if package_of(type(out)) not in LIBRARIES or kind_of(out) is not None:
-            trace.make(out)
-        return out
-
-    return make
-
-
-def unbound(trace: Trace, f: Any, owner: object, *args: object, **kwargs: object) -> object:
-    """`list.append(self, v)`: as the method of the object."""
-    bound = getattr(owner, f.__name__) if isinstance(owner, TraceList) else f.__get__(owner)
-    return container_method(trace, bound, owner)(*args, **kwargs)
-
-
-def running_through(f: Callable[..., object]) -> Callable[..., object]:
-    """`list.extend`, `dict.update` and the like; they ask a mapping for its keys."""
-
-    @functools.wraps(f)
-    def run(*args: object, **kwargs: object) -> object:
-        seen = [x if hasattr(x, "keys") else shown(x) for x in args]
-        return perform(f, *seen, **kwargs)
-
-    return run
-
-
-def sorting(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
-    """`list.sort`, which gives the elements the order of `sorted`."""
-    owner: Any = f.__self__  # type: ignore[attr-defined]
-
-    @functools.wraps(f)
-    def sort(*, key: Callable[[object], object] | None = None, reverse: bool = False) -> None:
-        found = list(fn(sorted)(owner, key=key, reverse=reverse))
-        if isinstance(owner, TraceList):
-            owner.replace_parts(found)
-        else:
-            list.__setitem__(owner, slice(None), found)
-
-    return sort
 
 
 def call_layer(layer: paddle.nn.Layer, *args: object, **kwargs: object) -> object:

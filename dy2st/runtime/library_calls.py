@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from dy2st.capture.foreign import host_call, is_host
-from dy2st.loops.generators import check_made_here
+from dy2st.loops.generators import check_made_here, maker
 from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
-from dy2st.state.containers.tagged_union import TaggedUnion
+from dy2st.state.containers.tagged_union import SplitCall, TaggedUnion
 from dy2st.state.effects import (
     GENERIC,
     IMMUTABLE,
@@ -30,6 +30,7 @@ from dy2st.state.effects import (
     Effect,
     effect_of,
     is_in,
+    is_recorded,
     name_of,
     refusal_of,
     written,
@@ -60,6 +61,13 @@ HASHES: tuple[type, ...] = tuple(
     {type(hashlib.new(name)) for name in ("md5", "sha3_256", "blake2b", "blake2s")}
 )
 FRESH: tuple[type, ...] = (list, set, dict, collections.deque, bytearray, np.ndarray, *HASHES)
+
+
+def unconverted(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:
+    """Wrap a function that is not converted: calls of Paddle are recorded, other calls by
+    effect."""
+    recorded = is_recorded(f) and effect_of(f) is Effect.PURE
+    return SplitCall(trace, maker(f) if recorded else library_call(trace, f))
 
 
 def library_call(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:

@@ -118,7 +118,7 @@ class FakeArray:
         found = self.fake[_index(index)]
         return self._element(found) if _picks_one(index, self.ndim) else self._like(found)
 
-    def __setitem__(self, index: object, value: Any) -> None:
+    def __setitem__(self, index: object, value: object) -> None:
         have, number = self.dtype, kind_of(value)
         given = np.asarray(number(1)).dtype if number else getattr(value, "dtype", None)
         if not isinstance(given, np.dtype) or not np.can_cast(given, have, "same_kind"):

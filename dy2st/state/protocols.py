@@ -309,7 +309,7 @@ def iterable_of(trace: Trace, x: object) -> Any:
 class UserIterator:
     """An iterator of a user's class. Its state is in attributes, which a trace can put back."""
 
-    def __init__(self, trace: Trace, obj: Any) -> None:
+    def __init__(self, trace: Trace, obj: object) -> None:
         self.trace, self.obj = trace, obj
 
     def __iter__(self) -> UserIterator:

@@ -17,7 +17,7 @@ from dy2st.state.containers.records import (
 )
 from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
-from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, make, stop
+from dy2st.trace.scalar import DTYPES, RuntimeScalar, check, is_runtime_scalar, make, negate, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import bounds, is_symint
 from dy2st.trace.trace import Frame, Trace, TracedLoop, current
@@ -347,6 +347,35 @@ def sliced(trace: Trace, parts: list[object], at: slice) -> list[object] | None:
             q = q.slice(trace, slice(mine[0], stop if stop >= 0 else None, chosen.step))
         out += [q] if mine else []
     return out if chosen.step > 0 else out[::-1]
+
+
+def element_at(
+    trace: Trace, parts: Sequence[Any], n: Any, i: Any, gather: Callable[[RuntimeScalar], object]
+) -> object:
+    """Element `i` of `n`; `gather` takes it out of the whole list if the index does not tell in
+    which part it is."""
+    if is_runtime_scalar(i):
+        return gather(i)
+    at = i + n if i < 0 else i
+    before, behind = below(trace, at, 0), below(trace, n, at + 1)
+    for bad in (before, behind):
+        if is_runtime_scalar(bad):
+            check(trace, negate(bad).value, "IndexError", "list index out of range")
+        elif bad:
+            raise IndexError("list index out of range")
+    if is_runtime_scalar(behind) and type(at) is int or is_runtime_scalar(before):
+        return gather(make(trace, trace.index_value(at), at))
+    *front, last = parts
+    start: Any = 0
+    for q in front:
+        end = start + (trace.sym(q.trip) if isinstance(q, StackedRun) else 1)
+        inside = below(trace, at, end)
+        if is_runtime_scalar(inside):
+            return gather(make(trace, trace.index_value(at), at))
+        if inside:
+            return q.item(trace, at - start) if isinstance(q, StackedRun) else q
+        start = end
+    return last.item(trace, at - start) if isinstance(last, StackedRun) else last
 
 
 def freeze(trace: Trace, run: StackedRun) -> None:

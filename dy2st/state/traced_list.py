@@ -20,15 +20,15 @@ from dy2st.state.stacked_run import (
     StackedLeaf,
     StackedRun,
     Unstacked,
-    below,
     between,
+    element_at,
     joined,
     length_of,
     mapped,
     sliced,
     stacked_pieces,
 )
-from dy2st.trace.scalar import RuntimeScalar, check, is_runtime_scalar, make, negate, stop
+from dy2st.trace.scalar import RuntimeScalar, stop
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Frame, Trace, current
@@ -215,7 +215,7 @@ class TraceList(list):
         for q in perform(list, values):
             self.append(q)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         trace = current()
         if trace is None or not isinstance(other, list):
             return perform(super().__add__, other)
@@ -230,7 +230,7 @@ class TraceList(list):
         """A list of the caller's in front."""
         return TraceList(other) + self if isinstance(other, list) else NotImplemented
 
-    def __setitem__(self, i: Any, value: Any) -> None:
+    def __setitem__(self, i: Any, value: object) -> None:
         """A slot of a list from outside of a loop is a place that the loop may carry."""
         trace = current()
         loops = self.loops_around()
@@ -324,7 +324,8 @@ class TraceList(list):
         self.pick(i)
         if recurrences.may_be_short(trace, self, i, loops):
             return recurrences.guess(trace, self, loops, i)
-        return self._segment_item(trace, i)
+        gather = functools.partial(self._number_item, trace)
+        return element_at(trace, self.parts(), self.length(), i, gather)
 
     def _old(self, frames: list[Frame]) -> list[object]:
         """Return the elements from before the bodies and branches."""
@@ -375,31 +376,6 @@ class TraceList(list):
         """The whole list as one segment; None for one of different or of Python values."""
         self.read_whole()
         return joined(trace, self.parts())
-
-    def _segment_item(self, trace: Trace, i: Any) -> object:
-        n = self.length()
-        if is_runtime_scalar(i):
-            return self._number_item(trace, i)
-        at = i + n if i < 0 else i
-        before, behind = below(trace, at, 0), below(trace, n, at + 1)
-        for bad in (before, behind):
-            if is_runtime_scalar(bad):
-                check(trace, negate(bad).value, "IndexError", "list index out of range")
-            elif bad:
-                raise IndexError("list index out of range")
-        if is_runtime_scalar(behind) and type(at) is int or is_runtime_scalar(before):
-            return self._number_item(trace, make(trace, trace.index_value(at), at))
-        *front, last = self.parts()
-        start: Any = 0
-        for q in front:
-            end = start + (trace.sym(q.trip) if isinstance(q, StackedRun) else 1)
-            inside = below(trace, at, end)
-            if is_runtime_scalar(inside):
-                return self._number_item(trace, make(trace, trace.index_value(at), at))
-            if inside:
-                return q.item(trace, at - start) if isinstance(q, StackedRun) else q
-            start = end
-        return last.item(trace, at - start) if isinstance(last, StackedRun) else last
 
     def _number_item(self, trace: Trace, i: RuntimeScalar) -> object:
         """An index from data into a list that loops have filled."""

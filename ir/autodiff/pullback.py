@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ir.autodiff.activity import Activity
-from ir.autodiff.joint import Grads, Reverse
+from ir.autodiff.backward_state import Grads
+from ir.autodiff.joint import Reverse
 from ir.autodiff.residuals import NotDifferentiable
 from ir.ops.gradients import zeros
 from ir.program import Const, Custom, Input, Node, Op, Program, Value

@@ -19,7 +19,7 @@ import paddle
 
 import dy2st
 import ir.passes
-from ir.autodiff import joint
+from ir.autodiff import region_gradients
 from ir.types import evaluate_dim
 from scripts.bench.bench_resnet import in_turns
 from scripts.demo import processor
@@ -212,7 +212,7 @@ def training(rounds: int) -> None:
     print("|---|---:|---:|---:|---:|---:|")
     for shape in ((200, 4, 64), (400, 16, 256)):
         x = paddle.randn(list(shape))
-        with patch.object(joint, "share_states", lambda *args: set()):
+        with patch.object(region_gradients, "share_states", lambda *args: set()):
             old = dy2st.to_static(Recurrent(shape[-1]))
             calls = [trained(old, x)]
         now = dy2st.to_static(Recurrent(shape[-1]))

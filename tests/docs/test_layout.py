@@ -75,6 +75,9 @@ APART = [
     ("executor", "ir.autodiff"),
 ]
 MOST_MODULES = 14
+#: the most lines of a module, and of a function
+MOST_LINES = 500
+MOST_LINES_OF_FUNCTION = 80
 #: the most modules in a folder of tests
 MOST_TESTS = 20
 #: folders of a package without a folder of tests, each with the folder whose tests cover it
@@ -200,6 +203,18 @@ def test_folders_that_do_not_see_each_other(one, other):
 def test_folders_are_small():
     sizes = Counter(p.parent for p in modules().values() if p.name != "__init__.py")
     assert {str(d.relative_to(ROOT)): n for d, n in sizes.items() if n > MOST_MODULES} == {}
+
+
+def test_modules_and_functions_are_short():
+    lines = {m: p.read_text().count("\n") for m, p in modules().items()}
+    assert {m: n for m, n in lines.items() if n > MOST_LINES} == {}
+    functions = {
+        f"{m}.{n.name}": n.end_lineno - n.lineno + 1
+        for m, p in modules().items()
+        for n in nodes(p)
+        if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))
+    }
+    assert {f: n for f, n in functions.items() if n > MOST_LINES_OF_FUNCTION} == {}
 
 
 def folders(root: Path) -> dict[str, int]:

@@ -18,7 +18,8 @@ import pytest
 
 import executor
 from executor.cpu import machine
-from executor.cpu.codegen import LONGEST, source
+from executor.cpu.codegen import source
+from executor.cpu.division import LONGEST
 from executor.cpu.kernel_cache import kernel_of
 from executor.cpu.llvm_text import LlvmModule, LlvmSource
 from executor.cpu.target import current

@@ -87,7 +87,7 @@ def int_of(a: Any) -> int:
     return int(a)
 
 
-def dims_of(shape: Any) -> tuple[Dim, ...]:
+def dims_of(shape: object) -> tuple[Dim, ...]:
     found = elements_of(shape)
     if not isinstance(shape, Iterable):
         raise NoRow("a shape that is not a list")

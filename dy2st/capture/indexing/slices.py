@@ -86,7 +86,9 @@ def _most(trace: Trace, item: slice, n: Dim) -> Dim:
     return n if isinstance(longest, int) and longest <= length else length
 
 
-def _cut(e: Emitter, x: object, axis: int, low: Any, high: Any, n: Dim, item: slice) -> FakeTensor:
+def _cut(
+    e: Emitter, x: object, axis: int, low: Any, high: object, n: Dim, item: slice
+) -> FakeTensor:
     """`x[item]`, where data decides about its bounds `low` and `high`: as long as the program finds
     out."""
     trace = e.trace

@@ -144,7 +144,7 @@ def element(
     return mapped(pick, found.table)
 
 
-def picked_only(trace: Trace, items: Any, i: Any) -> tuple[Any, Any, range | None]:
+def picked_only(trace: Trace, items: Any, i: object) -> tuple[Any, Any, range | None]:
     """Return the elements that iterations of loops pick, the index among these, and their range,
     None if they pick all. Elements that are not picked get no gradient, as in eager."""
     if not is_symint(i) or not isinstance(items, (list, tuple)):

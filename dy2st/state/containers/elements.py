@@ -324,7 +324,7 @@ class ContainerGuards:
             for i, v in enumerate(values):
                 self.item(obj, i, v)
 
-    def note_numbers(self, obj: Any, kind: ContainerKind | None) -> None:
+    def note_numbers(self, obj: object, kind: ContainerKind | None) -> None:
         """The numbers among constants, which may be inputs when they turn out to vary."""
         if kind is None or not kind.indexed or len(self.met[id(obj)][2]) > MOST_NUMBERS:
             return

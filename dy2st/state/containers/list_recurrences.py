@@ -86,7 +86,7 @@ class ListTapPort:
     """The element that is `back` elements from the end of `target` when an iteration starts:
     `inner` its tensors, `fake` what the body reads."""
 
-    def __init__(self, target: Any, back: int, first: object, trace: Trace) -> None:
+    def __init__(self, target: object, back: int, first: object, trace: Trace) -> None:
         self.target, self.back = target, back
         loop = trace.frame.loop
         assert loop is not None

@@ -63,7 +63,7 @@ class ExtendedList(TraceList):
             return None
         return type(self)([*self.own()[self.shown :], *new], self.base, [*front, *self.front])
 
-    def around(self, front: Any, back: Any) -> Any:
+    def around(self, front: object, back: object) -> Any:
         """`front + self + back`."""
         trace, before, behind = current(), contents(front), contents(back)
         found: Any = None if trace is None else self.extended(trace, before, behind)
@@ -158,7 +158,7 @@ class ExtendedList(TraceList):
         sure = any(not isinstance(q, StackedRun) for q in (*self.front, *self.own()))
         return sure or super().__bool__()
 
-    def __getitem__(self, i: Any) -> Any:
+    def __getitem__(self, i: object) -> Any:
         trace = current()
         near = trace is not None and self.folded and not self.loops_around()
         found = self.near(trace, i) if near else ()  # type: ignore[arg-type]
@@ -238,7 +238,7 @@ class ExtendedTuple(ExtendedList):
 ExtendedTuple.__name__ = ExtendedTuple.__qualname__ = "tuple"
 
 
-def tuple_of(items: Any) -> Any:
+def tuple_of(items: object) -> Any:
     """`tuple(items)`, where loops may have filled a list."""
     if isinstance(items, ExtendedTuple):
         return items

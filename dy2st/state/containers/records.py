@@ -126,7 +126,7 @@ def like_of(like: Any, parts: Sequence[Any]) -> Any:
 
 
 # ---------------------------------------------------------------- to records and back
-def fields_or_items(x: Any) -> dict[object, object] | None:
+def fields_or_items(x: object) -> dict[object, object] | None:
     """The elements of a container that a record can stand for."""
     if isinstance(x, list):
         return None if getattr(x, "segmented", True) else dict(enumerate(list.__iter__(x)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from dy2st.capture.adapters.elementwise import arithmetic
 from dy2st.capture.adapters.gather_scatter import filled, neutral
 from dy2st.capture.adapters.table import adapter, dims_of
@@ -28,7 +26,7 @@ def ends(e: Emitter, *index: object) -> list[FakeTensor]:
 
 @adapter("send_u_recv")
 def send_u_recv(
-    e: Emitter, x: Any, source: object, target: object, reduce: str = "SUM", size: Any = 0
+    e: Emitter, x: object, source: object, target: object, reduce: str = "SUM", size: object = 0
 ) -> FakeTensor:
     """Reduce the messages of source nodes at their target nodes."""
     at, to = ends(e, source, target)
@@ -38,13 +36,13 @@ def send_u_recv(
 @adapter("send_ue_recv")
 def send_ue_recv(
     e: Emitter,
-    x: Any,
+    x: object,
     y: object,
     source: object,
     target: object,
     message: str = "ADD",
     reduce: str = "SUM",
-    size: Any = 0,
+    size: object = 0,
 ) -> FakeTensor:
     """Like `send_u_recv`; messages are combined with values of the edges."""
     at, to = ends(e, source, target)
@@ -54,7 +52,7 @@ def send_ue_recv(
 
 @adapter("send_uv")
 def send_uv(
-    e: Emitter, x: Any, y: Any, source: object, target: object, message: str = "ADD"
+    e: Emitter, x: object, y: object, source: object, target: object, message: str = "ADD"
 ) -> FakeTensor:
     """For each edge, what both ends have, combined."""
     at, to = ends(e, source, target)
@@ -76,14 +74,14 @@ def segment_pool(e: Emitter, x: object, segments: object, reduce: str = "SUM") -
     return received(e, x, to, reduce, dim_of(as_size(e.trace, rows)))
 
 
-def rows_of(e: Emitter, x: object, size: Any) -> Dim:
+def rows_of(e: Emitter, x: object, size: object) -> Dim:
     given = dims_of(size) if isinstance(size, (list, tuple)) else dims_of((size,))
     rows = given[0] if given else 0
     positive = not isinstance(rows, int) or rows > 0
     return rows if positive else e.type(x).shape[0]
 
 
-def received(e: Emitter, sent: Any, to: object, reduce: str, rows: Dim) -> FakeTensor:
+def received(e: Emitter, sent: object, to: object, reduce: str, rows: Dim) -> FakeTensor:
     """Zeros where nothing arrives."""
     t = e.type(sent)
     shape = (rows, *t.shape[1:])

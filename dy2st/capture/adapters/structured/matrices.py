@@ -34,7 +34,7 @@ def places(n: int, offset: int) -> tuple[Any, Any]:
 
 
 @adapter("diag")
-def diag(e: Emitter, x: Any, offset: object = 0, padding: float = 0.0) -> FakeTensor:
+def diag(e: Emitter, x: object, offset: object = 0, padding: float = 0.0) -> FakeTensor:
     """A matrix with this diagonal, or the diagonal of a matrix."""
     t, k = e.type(x), int_of(offset)
     if t.ndim == 2:

@@ -134,7 +134,7 @@ def _taps_added(
     return found
 
 
-def _added(e: Emitter, base: Any, part: object, where: Sequence[tuple[int, ...]]) -> FakeTensor:
+def _added(e: Emitter, base: object, part: object, where: Sequence[tuple[int, ...]]) -> FakeTensor:
     """`base` with `part` added where the slices (axis, start, length, step) of it are."""
     if not where:
         return e.add(base, part)

@@ -69,7 +69,9 @@ class ResizedAxis:
     out: int
     factor: float | None
 
-    def taps(self, kernel: str, ndim: int, corners: bool, mode: int, dtype: Any) -> list[ResizeTap]:
+    def taps(
+        self, kernel: str, ndim: int, corners: bool, mode: int, dtype: object
+    ) -> list[ResizeTap]:
         """Asked with other axes of one element; of two where a kernel would else only copy."""
         more = 2 if self.n == self.out else 1
         others = ndim - 3

@@ -96,7 +96,7 @@ def reflected(e: Emitter, at: Any, size: int, corners: bool) -> Any:
     return e.subtract(found, there) if shift else found
 
 
-def beside(e: Emitter, at: Any, size: int, mode: str) -> list[NeighborPixel]:
+def beside(e: Emitter, at: object, size: int, mode: str) -> list[NeighborPixel]:
     """The pixels that have a part in each place along an axis."""
     if mode == "nearest":
         return [side(e, e.round(at), None, size)]
@@ -137,7 +137,7 @@ def corner(e: Emitter, x: object, row: NeighborPixel, column: NeighborPixel) -> 
 
 
 @adapter("affine_grid")
-def affine_grid(e: Emitter, theta: Any, shape: object, align_corners: bool = True) -> Any:
+def affine_grid(e: Emitter, theta: object, shape: object, align_corners: bool = True) -> Any:
     """The places of the pixels of images under an affine map; Paddle says where they are under the
     identity."""
     t, dims = e.type(theta), [d for d in dims_of(shape) if isinstance(d, int)]

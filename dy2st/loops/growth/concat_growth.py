@@ -22,7 +22,7 @@ from typing import Any
 
 import paddle
 
-from dy2st.loops.growth import Growth, refute, without
+from dy2st.loops.growth.detection import Growth, refute, without
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.containers.dynamic_lookup import at_frame, outside
 from dy2st.trace.emitter import lift

@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 
 from dy2st.branches.padded_tensors import bound, is_larger, larger, other_axis, pad, part, shrinkage
 from dy2st.branches.unresolved import Unresolved
-from dy2st.loops.concat_growth import expanded
-from dy2st.loops.growth import Growth, without
+from dy2st.loops.growth.concat_growth import expanded
+from dy2st.loops.growth.detection import Growth, without
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.containers.dynamic_lookup import at_frame, outside
 from dy2st.state.tree import TypeMismatch, describe
