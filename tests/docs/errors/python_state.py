@@ -485,13 +485,12 @@ def class_of_a_class_that_makes_objects(x):
 
 
 @example(paddle.linspace(0, 1, 12).reshape([3, 4]))
-def state_of_a_layer_that_is_compared(x):
-    states, y = [x[0]] * 12, x[0]
-    for y in x:
-        for k in range(12):
-            y = paddle.tanh(y + states[k])
-            states[k] = y
-    return y * 2 if y is states[-1] else y
+def element_of_a_list_that_is_compared(x):
+    ys, y = [], x[0]
+    for row in x:
+        y = paddle.tanh(y + row)
+        ys.append(y)
+    return y * 2 if y is ys[int(x[0].argmax()) - 1] else y
 
 
 @example(X, options={"input_spec": NAMED})
