@@ -11,6 +11,7 @@ The runtime (RT below) is a free variable named `__dy2st__` of the converted fun
     RT.if_(test_value, then, orelse, get_state, set_state, names)
     RT.and_(thunk, ...)  RT.or_(thunk, ...)  RT.not_(x)  RT.ifexp(test_value, thunk, thunk)
     RT.is_(a, b)  RT.is_not(a, b)  RT.in_(a, b)  RT.not_in(a, b)
+    RT.compared(x)                              an operand of `==` or `!=` that is no constant
     RT.fn(f)                                    the function to call instead of f
     RT.unzip(f, x)                              f(*x), where f was written `zip`
     RT.subject(x)                               what a match statement looks at, or what is raised

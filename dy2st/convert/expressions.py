@@ -457,7 +457,14 @@ def compare(node: ast.Compare, left: ast.expr, op: ast.cmpop, right: ast.expr) -
         return place(rt(IDENTITY[type(op)], left, right), node)
     if type(op) in MEMBERSHIP:
         return place(rt(MEMBERSHIP[type(op)], left, right), node)
+    if isinstance(op, (ast.Eq, ast.NotEq)) and not any(map(is_plain, (left, right))):
+        left, right = (place(rt("compared", q), node) for q in (left, right))
     return place(ast.Compare(left, [op], [right]), node)
+
+
+def is_plain(node: ast.expr) -> bool:
+    """Whether an operand is a constant, so that a comparison looks into neither of them."""
+    return isinstance(node, ast.Constant)
 
 
 def looks_around(name: str, node: ast.Call) -> bool:

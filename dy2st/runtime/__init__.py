@@ -31,6 +31,7 @@ from dy2st.runtime.control import (
     and_,
     assert_,
     aug,
+    compared,
     for_,
     if_,
     ifexp,
@@ -55,11 +56,10 @@ slice_ = slice
 calls.RUNTIMES.update({"converted": sys.modules[__name__], "unconverted": unconverted})
 
 __all__ = [
-    "UNDEF", "and_", "assert_", "aug", "comprehension", "del_attr", "del_item", "dict_", "display",
-    "fn", "for_", "generator_", "given", "holds", "if_", "ifexp", "imported", "in_", "is_",
-    "is_not", "items", "iterated", "joined", "list_", "load_attr", "load_item", "load_old",
-    "manager", "mapping", "matches", "not_", "not_in", "or_", "part", "percent", "read",
-    "rebinding", "rebinds", "receiver", "receiver_item", "set_", "slice_", "store_attr",
-    "store_item", "subject",
-    "trying", "union", "unzip", "while_",
+    "UNDEF", "and_", "assert_", "aug", "compared", "comprehension", "del_attr", "del_item",
+    "dict_", "display", "fn", "for_", "generator_", "given", "holds", "if_", "ifexp",
+    "imported", "in_", "is_", "is_not", "items", "iterated", "joined", "list_", "load_attr",
+    "load_item", "load_old", "manager", "mapping", "matches", "not_", "not_in", "or_", "part",
+    "percent", "read", "rebinding", "rebinds", "receiver", "receiver_item", "set_", "slice_",
+    "store_attr", "store_item", "subject", "trying", "union", "unzip", "while_",
 ]  # fmt: skip

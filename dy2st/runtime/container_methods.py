@@ -10,7 +10,7 @@ from dy2st.loops.generators import registered, shown
 from dy2st.runtime import access
 from dy2st.runtime.library_calls import unconverted
 from dy2st.state import container_writes
-from dy2st.state.ownership import LIBRARIES, note_contents, package_of, refuse
+from dy2st.state.ownership import LIBRARIES, note_contents, note_namespaces, package_of, refuse
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import kind_of
@@ -34,6 +34,8 @@ OF_ELEMENTS = frozenset(
     "get __getitem__ __setitem__ __delitem__ __contains__ __eq__ __ne__ __mul__ __rmul__ "
     "__imul__".split()
 )
+#: those of them that compare elements
+SEARCHES = frozenset(("index", "count", "remove", "__contains__", "__eq__", "__ne__"))
 #: those of them that give an iterator
 ITERATORS = frozenset(("elements", "__iter__", "__reversed__"))
 #: methods that make a container
@@ -48,6 +50,8 @@ def container_method(trace: Trace, f: Any, owner: object) -> Callable[..., objec
     kind, name = kind_of(owner), f.__name__
     if name == "sort":
         f = sorting(trace, f)
+    elif name in SEARCHES:
+        f = searching(trace, f, owner)
     elif kind is not None and name not in OF_ELEMENTS:
         f = container_writes.pinning(trace, running_through(f))
     if isinstance(owner, TraceList) and name in MUTATORS | READERS | MAKERS:
@@ -102,6 +106,17 @@ def running_through(f: Callable[..., object]) -> Callable[..., object]:
         return perform(f, *seen, **kwargs)
 
     return run
+
+
+def searching(trace: Trace, f: Callable[..., object], owner: object) -> Callable[..., object]:
+    """`list.index` and the like, which compare elements."""
+
+    @functools.wraps(f)
+    def search(*args: object) -> object:
+        note_namespaces(trace, (owner, *args))
+        return perform(f, *args)
+
+    return search
 
 
 def sorting(trace: Trace, f: Callable[..., object]) -> Callable[..., object]:

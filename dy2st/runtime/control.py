@@ -40,7 +40,7 @@ from dy2st.state.arrays import is_array
 from dy2st.state.container_writes import change
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED, SelectedObject
 from dy2st.state.containers.tagged_union import TaggedUnion
-from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.ownership import note_contents, note_namespaces, refuse
 from dy2st.state.protocols import (  # fmt: skip
     iterable_of,
     special,
@@ -357,6 +357,7 @@ def in_(a: object, b: Any) -> object:
             return guarded_call(trace, operator.contains, b, a)
         b = iterated(b)
         note_contents(trace, b)
+        note_namespaces(trace, (a, b))
         trace.guards.pin(a)
         elements = b if isinstance(b, (list, tuple)) else ()
         if is_later(a) and isinstance(b, COLLECTIONS) or any(map(is_later, elements)):
@@ -371,6 +372,14 @@ COLLECTIONS = (list, tuple, set, frozenset, dict, range, KeysView, ValuesView)
 def is_later(x: object) -> TypeGuard[RuntimeScalar | SymInt]:
     """A number that is known when the program runs."""
     return is_runtime_scalar(x) or is_symint(x)
+
+
+def compared(x: object) -> object:
+    """An operand of `==` or `!=`, which Python's own code may look into."""
+    trace = current()
+    if trace is not None:
+        note_namespaces(trace, x)
+    return x
 
 
 def not_in(a: object, b: object) -> object:

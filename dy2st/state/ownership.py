@@ -4,6 +4,7 @@ objects."""
 from __future__ import annotations
 
 import argparse
+import collections
 import enum
 import functools
 import queue
@@ -264,6 +265,24 @@ def package_of(kind: type) -> str:
     """Return the package of a class; some classes of Cython do not have one."""
     name = getattr(kind, "__module__", None)
     return name.split(".")[0] if isinstance(name, str) else "builtins"
+
+
+def note_namespaces(trace: Trace, x: object, seen: set[int] | None = None) -> None:
+    """Code of Python's own shows or compares a value: the program depends on the attributes of all
+    namespaces in it."""
+    seen = set() if seen is None else seen
+    kind: type = type(x)
+    if id(x) in seen or not issubclass(kind, (*NAMESPACES, list, tuple, dict, collections.deque)):
+        return
+    seen.add(id(x))
+    parts: Any = x
+    if isinstance(x, NAMESPACES):
+        note_object(trace, x)
+        parts = vars(x)
+    elif isinstance(x, TraceList):
+        parts = x.parts()
+    for q in parts.values() if isinstance(parts, dict) else parts:
+        note_namespaces(trace, q, seen)
 
 
 def note_object(trace: Trace, x: object) -> None:

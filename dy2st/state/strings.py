@@ -19,7 +19,7 @@ from paddle.base.framework import EagerParamBase
 
 from dy2st.state.arrays import is_array, tensor_of
 from dy2st.state.containers.tagged_union import is_int_or_float
-from dy2st.state.ownership import NAMESPACES, note_object, refuse
+from dy2st.state.ownership import NAMESPACES, note_namespaces, refuse
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.emitter import lift
@@ -251,32 +251,23 @@ def pieces(x: object, how: str = "str", spec: str = "") -> list[Part]:
     trace = current()
     if users is not None and trace is not None and (not spec or how == "format"):
         return pieces(trace.hooks.call(users)(x, *([spec] if how == "format" else [])))
-    for space in namespaces(x):
-        if trace is not None:
-            note_object(trace, space)
+    if trace is not None:
+        note_namespaces(trace, x)
     for q in held(x):
         stop(LazyText([FormattedValue(q, "repr")]), f"made of a {type(x).__name__}")
     return [perform(PLAIN[how], x, spec)]
 
 
-def namespaces(x: object) -> Iterator[object]:
-    """Return the namespaces that a text shows, which Python's own code reads."""
-    if isinstance(x, NAMESPACES):
-        yield x
-        for q in vars(x).values():
-            yield from namespaces(q)
-    if isinstance(x, (tuple, list, dict)):
-        for q in x.values() if isinstance(x, dict) else x:
-            yield from namespaces(q)
-
-
-def held(x: object) -> Iterator[object]:
-    """Values of the program in a container whose text Python's own code makes."""
-    if isinstance(x, NAMESPACES):
-        x = vars(x)
-    if isinstance(x, (tuple, list, set, frozenset, dict, collections.deque)):
-        for q in (*x, *x.values()) if isinstance(x, dict) else x:
-            yield from [q] if is_lazy(q) and not isinstance(q, (list, tuple, dict)) else held(q)
+def held(x: object, around: tuple[object, ...] = ()) -> Iterator[object]:
+    """Values of the program in a container whose text Python's own code makes; `around`: the
+    containers that it is in, which may be itself."""
+    if any(x is q for q in around):
+        return
+    parts = vars(x) if isinstance(x, NAMESPACES) else x
+    if isinstance(parts, (tuple, list, set, frozenset, dict, collections.deque)):
+        for q in (*parts, *parts.values()) if isinstance(parts, dict) else parts:
+            known = isinstance(q, (list, tuple, dict)) or not is_lazy(q)
+            yield from held(q, (*around, x)) if known else [q]
 
 
 PLAIN: dict[str, Callable[[object, str], str]] = {

@@ -466,3 +466,40 @@ def test_what_an_assert_is_given_is_its_argument():  # pytest rewrites those of 
         f(paddle.zeros([4]))
     assert many.value.args == (("many", 8, [1.0]),) and few.value.args == (0,)
     assert large.value.args[0].tolist() == [3.0, 3.0]
+
+
+# ---------------------------------------------------------------- namespaces that are compared
+COMPARED = {
+    "whole": lambda s: s.a == s.b,
+    "unequal": lambda s: s.a != s.b,
+    "in": lambda s: Space(k=1) in s.list,
+    "list": lambda s: s.list == [Space(k=1)],
+    "dict": lambda s: {"a": s.a} == {"a": s.b},
+    "deque": lambda s: s.deque == collections.deque([Space(k=1)]),
+    "count": lambda s: s.list.count(Space(k=1)),
+    "chain": lambda s: s.a == s.b == Space(k=1, of=Space(k=2)),
+    "text of one that holds itself": lambda s: "k=1" in f"{s.own}",
+    "text of a deque": lambda s: str(s.deque) == "deque([namespace(k=1)])",
+}
+
+
+def compares(ask):
+    s = Space(a=Space(k=1, of=Space(k=2)), b=Space(k=1, of=Space(k=2)), list=[Space(k=1)],
+              deque=collections.deque([Space(k=1)]), own=Space(k=1))  # fmt: skip
+    s.own.me = s.own
+
+    def f(x):
+        for _ in range(4):
+            x = x * 2 if ask(s) else x + 1
+        return x
+
+    def change(s, k):
+        s.a.of.k = s.list[0].k = s.deque[0].k = s.own.k = [0, 3, 1, 2][k]
+
+    return f, s, change
+
+
+for _name in COMPARED:
+    CASES.append(
+        pytest.param(lambda q=_name: compares(COMPARED[q]), 4, quarters, id=f"compared: {_name}")
+    )
