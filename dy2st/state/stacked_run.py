@@ -350,10 +350,10 @@ def sliced(trace: Trace, parts: list[object], at: slice) -> list[object] | None:
 
 
 def element_at(
-    trace: Trace, parts: Sequence[Any], n: Any, i: Any, gather: Callable[[RuntimeScalar], object]
+    trace: Trace, parts: Sequence[Any], n: Any, i: Any, gather: Callable[..., object]
 ) -> object:
     """Element `i` of `n`; `gather` takes it out of the whole list if the index does not tell in
-    which part it is."""
+    which part it is, and is told whether the index has been checked."""
     if is_runtime_scalar(i):
         return gather(i)
     at = i + n if i < 0 else i
@@ -364,14 +364,14 @@ def element_at(
         elif bad:
             raise IndexError("list index out of range")
     if is_runtime_scalar(behind) and type(at) is int or is_runtime_scalar(before):
-        return gather(make(trace, trace.index_value(at), at))
+        return gather(make(trace, trace.index_value(at), at), True)
     *front, last = parts
     start: Any = 0
     for q in front:
         end = start + (trace.sym(q.trip) if isinstance(q, StackedRun) else 1)
         inside = below(trace, at, end)
         if is_runtime_scalar(inside):
-            return gather(make(trace, trace.index_value(at), at))
+            return gather(make(trace, trace.index_value(at), at), True)
         if inside:
             return q.item(trace, at - start) if isinstance(q, StackedRun) else q
         start = end

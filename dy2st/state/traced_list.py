@@ -362,6 +362,9 @@ class TraceList(list):
             return TraceList(perform(list.__getitem__, self, at))
         n = self.size()
         counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
+        parts = sliced(trace, self.parts(), at) if counted and at.step in (None, 1) else None
+        if parts is not None:
+            return TraceList(parts)
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
             made: TraceList = trace.hooks.call(between)(self, at.start or 0, at.stop)
             for q in made.parts() if len(made.parts()) == 1 else ():
@@ -377,12 +380,13 @@ class TraceList(list):
         self.read_whole()
         return joined(trace, self.parts())
 
-    def _number_item(self, trace: Trace, i: RuntimeScalar) -> object:
-        """An index from data into a list that loops have filled."""
+    def _number_item(self, trace: Trace, i: RuntimeScalar, inside: bool = False) -> object:
+        """An index from data into a list that loops have filled; `inside`: it has been checked."""
         whole = self.as_segment(trace)
         if whole is None:
             raise stop(i, "a list index")
-        return whole.item(trace, dynamic_lookup.row(trace, i, self.length(), "list"))
+        row = functools.partial(dynamic_lookup.row, trace, i, self.length(), "list")
+        return whole.item(trace, trace.fake(i.value) if inside else row())
 
     def read_whole(self) -> None:
         """Note that all elements are read, also those appended by an enclosing loop."""

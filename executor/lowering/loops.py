@@ -16,6 +16,7 @@ outermost. Any of its iterations may be the last, so each stores the value of ev
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from executor.launches import Check, Fail, Index, Loop, Map, Number64, When
 from executor.lowering.blocks import lower_block
@@ -25,6 +26,7 @@ from executor.plan.copies import CopyPurpose, kept_apart_in, line
 from executor.plan.reuse import body, carried, next_values
 from executor.plan.trip_counts import is_long, ranges_of
 from ir import CapacityExceeded, Op, Scan, Value
+from ir.analysis.affine import limit_of
 from ir.program import Carry, Const, Last, Seq, Stack
 from ir.scalar import language as k
 from ir.types import BOOL, I64, Dim, Size, Type, is_natural, product
@@ -37,7 +39,7 @@ def scan(low: Lowerer, s: Scan) -> None:
     if s.count:
         low.ranges[s.count] = counted
         low.scopes[-1].sizes.add(s.count)
-    if (limit := _limit(low, s)) is not None:
+    if (limit := limit_of(s, partial(_is_one, low))) is not None:
         return _count(low, s, limit)
     uses = body(s, low.inside)
     kept = carried(next_values(s.carries), uses)
@@ -74,20 +76,9 @@ def scan(low: Lowerer, s: Scan) -> None:
             low.owned.add(p.last)
 
 
-def _limit(low: Lowerer, s: Scan) -> Value | None:
-    """The number that a loop counts to, and does nothing else; None for other loops."""
-    outer = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
-    if s.go is None or len(s.body) != 2 or len(outer) != len(s.ports) - 1:
-        return None
-    after, test = s.body
-    if not isinstance(after, Op) or not isinstance(test, Op) or s.go.next is not test.result:
-        return None
-    (i, *one), (n, *limit) = after.operands, test.operands
-    counts = after.name == "add" and test.name == "less_than" and i is s.index
-    if not counts or n is not after.result or one[0] not in outer or limit[0] not in outer:
-        return None
-    step = low.constants.get(outer[one[0]])
-    return outer[limit[0]] if step is not None and step.value == 1 else None
+def _is_one(low: Lowerer, v: Value) -> bool:
+    number = low.constants.get(v)
+    return number is not None and number.value == 1
 
 
 def _count(low: Lowerer, s: Scan, limit: Value) -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequenc
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
-from ir.program import Carry, Node, Op, Program, Scan, Value
+from ir.program import Carry, Const, Node, Op, Program, Scan, Value
 from ir.rewrite import REGIONS, Block
 from ir.types import I64, Dim, Size, Type, divide, names_in, substitute_dim
 
@@ -244,6 +244,21 @@ def steps(program: Program) -> dict[Value, int]:
     return out
 
 
+def limit_of(s: Scan, is_one: Callable[[Value], bool]) -> Value | None:
+    """The number that a `while` loop counts to, and does nothing else; None for other loops."""
+    outer = {p.inner: p.outer for p in s.ports if isinstance(p, Const)}
+    if s.go is None or len(s.body) != 2 or len(outer) != len(s.ports) - 1:
+        return None
+    after, test = s.body
+    if not isinstance(after, Op) or not isinstance(test, Op) or s.go.next is not test.result:
+        return None
+    (i, *one), (n, *limit) = after.operands, test.operands
+    counts = after.name == "add" and test.name == "less_than" and i is s.index
+    if not counts or n is not after.result or one[0] not in outer or limit[0] not in outer:
+        return None
+    return outer[limit[0]] if is_one(outer[one[0]]) else None
+
+
 def _is_large(d: Dim) -> bool:
     return any(abs(k) >= LARGEST for k in ([d] if isinstance(d, int) else (k for _, k in d.terms)))
 
@@ -257,6 +272,7 @@ __all__ = [
     "emitted",
     "index_name",
     "is_size",
+    "limit_of",
     "loops_around",
     "polynomial",
     "steps",

@@ -3,7 +3,8 @@
 Scans and while loops with all kinds of ports, inside of each other and one after the other: states
 that are equal, swap, stay, feed only each other or are written and never read; sequences read
 forwards, backwards, twice, from the second step on, and of equal steps; results that collect a
-sequence, a constant or a state, of which later code reads all, the last steps, the sum or nothing;
+sequence, a constant or a state, of which later code reads all, the last steps, also behind others,
+the sum or nothing;
 linear recurrences; loops to be unrolled; while loops that count, up or down, in integers or floats;
 loops after which another one of the same length reads what is collected.
 Every number is f64[B,3] or a sequence of such.
@@ -243,7 +244,8 @@ class Loops:
     def after(self, b: Builder, rows: list, whole: list) -> None:
         """Reads of what has been collected."""
         for x, length, axis in self.r.sample(whole, min(2, len(whole))):
-            kind = self.r.choice(["sum", "sum", "last", "tail", "window", "flip", "none"])
+            kinds = ["sum", "sum", "last", "tail", "window", "flip", "joined", "joined", "none"]
+            kind = self.r.choice(kinds)
             if kind == "sum":
                 rows.append(b.sum(x, axes=(axis,)))
             elif kind == "last" and isinstance(length, int) and length:
@@ -257,6 +259,11 @@ class Loops:
                 b.requires += [Require(length, ">=", 2)] if length == T else []
                 window = b.slice(x, axis=axis, start=length - 2, length=2)
                 rows.append(b.sum(window, axes=(axis,)))
+            elif kind == "joined":
+                shape, m = (*ROW.shape[:axis], 1, *ROW.shape[axis:]), self.r.randint(1, 3)
+                front = [b.reshape(row, shape=shape) for row in self.r.choices(rows, k=m)]
+                everything = b.concat(*front, x, axis=axis)
+                rows.append(b.dynamic_index(everything, b.size(n=length), axis=axis))
             elif kind == "flip" and length != 0:
                 flipped = b.slice(x, axis=axis, start=length - 1, length=length, step=-1)
                 whole.append((flipped, length, axis))

@@ -276,6 +276,97 @@ program p(%x: f32[B,T+3] arg "x", %n: f32[T,B] arg "n", %z: f32[9,B] arg "z", %h
   %k3 = slice(%kept3, axis=0, start=3, length=6)  : f32[6,B]
   return %a, %b, %b2, %c, %k, %kept2, %d, %k3, %l
 }"""),
+    "last_k_steps_of_while": (last_k_steps, """
+program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n") {
+  %zero = full(value=0, dtype=i64)  : i64[]
+  %one = full(value=1, dtype=i64)  : i64[]
+  %three = full(value=3, dtype=i64)  : i64[]
+  %starts = less_than(%zero, %n)  : bool[]
+  while %t < T as n1 {
+    go    %starts then %more
+    const %n1 = %n  : i64[]
+    seq   %xt = %x[:, t]  : f32[B]
+    carry %h = %h0 then %h2  : f32[B]
+    stack %as = %h2 axis 1  : f32[B,n1]
+    stack %bs = %h axis 0  : f32[n1,B]
+    stack %cs = %h2 axis 0  : f32[n1,B]
+    stack %kept = %h2 axis 0  : f32[n1,B]
+    body
+      %h2 = add(%h, %xt)  : f32[B]
+      %more = less_than(%t, %n1)  : bool[]
+  }
+  %count = size(n=n1)  : i64[]
+  %back = subtract(%count, %three)  : i64[]
+  %start = maximum(%back, %zero)  : i64[]
+  %gap = subtract(%count, %start)  : i64[]
+  %any = greater_than(%gap, %zero)  : bool[]
+  while %i < 3 as n2 {
+    go    %any then %again
+    const %limit = %gap  : i64[]
+    const %step = %one  : i64[]
+    body
+      %i2 = add(%i, %step)  : i64[]
+      %again = less_than(%i2, %limit)  : bool[]
+  }
+  %a = dynamic_slice(%as, %start, axis=1, length=n2)  : f32[B,n2]
+  %front = reshape(%h0, shape=[1, B])  : f32[1,B]
+  %two = concat(%front, %front, axis=0)  : f32[2,B]
+  %joined = concat(%two, %bs, axis=0)  : f32[n1+2,B]
+  %b = dynamic_index(%joined, %count, axis=0)  : f32[B]
+  %b2 = slice(%joined, axis=0, start=n1, length=2)  : f32[2,B]
+  %whole = concat(%front, %cs, axis=0)  : f32[n1+1,B]
+  %turned = transpose(%whole, perm=[1, 0])  : f32[B,n1+1]
+  %c = index(%turned, axis=1, index=n1)  : f32[B]
+  %k = slice(%kept, axis=0, start=0, length=n1)  : f32[n1,B]
+  return %a, %b, %b2, %c, %k
+}"""),
+    "last_k_steps_before_an_exit": (last_k_steps, """
+program p(%x: f32[6,B] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n") {
+  %zero = full(value=0, dtype=i64)  : i64[]
+  %one = full(value=1, dtype=i64)  : i64[]
+  %two = full(value=2, dtype=i64)  : i64[]
+  %yes = full(value=True, dtype=bool)  : bool[]
+  while %t < 6 as n1 {
+    go    %yes then %more
+    const %n1 = %n  : i64[]
+    seq   %xt = %x[t]  : f32[B]
+    stack %ys = %y axis 0  : f32[n1,B]
+    stack %kept = %y axis 0  : f32[n1,B]
+    last  %missed = %miss  : i64[]
+    body
+      %y = neg(%xt)  : f32[B]
+      %exit = less_equal(%n1, %t)  : bool[]
+      %more = logical_not(%exit)  : bool[]
+      %miss = cast(%exit, dtype=i64)  : i64[]
+  }
+  %all = size(n=n1)  : i64[]
+  %count = subtract(%all, %missed)  : i64[]
+  %any = greater_than(%count, %zero)  : bool[]
+  while %i < 6 as n2 {
+    go    %any then %again
+    const %limit = %count  : i64[]
+    const %step = %one  : i64[]
+    body
+      %i2 = add(%i, %step)  : i64[]
+      %again = less_than(%i2, %limit)  : bool[]
+  }
+  while %j < 6 as n3 {
+    go    %yes then %again3
+    const %limit3 = %count  : i64[]
+    const %step3 = %one  : i64[]
+    body
+      %j2 = add(%j, %step3)  : i64[]
+      %again3 = less_than(%j2, %limit3)  : bool[]
+  }
+  %done = slice(%ys, axis=0, start=0, length=n2)  : f32[n2,B]
+  %rows = reshape(%h0, shape=[1, B])  : f32[1,B]
+  %joined = concat(%rows, %done, axis=0)  : f32[n2+1,B]
+  %a = index(%joined, axis=0, index=n2)  : f32[B]
+  %first = slice(%kept, axis=0, start=0, length=n3)  : f32[n3,B]
+  %joined3 = concat(%rows, %first, axis=0)  : f32[n3+1,B]
+  %k = index(%joined3, axis=0, index=n3)  : f32[B]
+  return %a, %k
+}"""),
     "fuse_loops": (fuse_loops, """
 program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %w: f32[B] param "w") {
   scan %t < T {
