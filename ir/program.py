@@ -84,9 +84,13 @@ class Carry:
 class Stack:
     """`outer` collects `inner` of every iteration along a new `axis`, first iteration first.
 
-    It has `Scan.length` steps, as many as did run; what memory a backend keeps behind them is no
-    part of it. A buffer that may be longer than the steps that ran is a `Carry` that iterations
-    write to: filled from its first place on, the rest is as in `init`, zeros if a pass made it.
+    It has `Scan.length` steps, as many as did run: the type of `outer` names them, as `f32[n1,3]`
+    behind `while ... as n1`. What memory a backend keeps behind them is no part of it.
+
+    A buffer that may be longer or shorter than the steps that ran is a `Carry` that iterations
+    write to at a place that they compute; the rest is as in `init`. One that a pass makes has the
+    last k steps (`ir.passes.loops.read_stacks`): it is filled at its end when the loop is over, and
+    the rest, in front, is zeros.
     """
 
     outer: Value
