@@ -134,7 +134,7 @@ def keep_dynamic(trace: Trace, place: Location) -> object:
         note_attr(trace, place.obj, place.name, value)
     elif isinstance(place, ItemLocation):
         note_contents(trace, place.obj)
-    return value
+    return held(trace, value)
 
 
 def hold_dynamic(trace: Trace, place: Location) -> bool:

@@ -468,6 +468,22 @@ def test_what_an_assert_is_given_is_its_argument():  # pytest rewrites those of 
     assert large.value.args[0].tolist() == [3.0, 3.0]
 
 
+@case(3)
+def tuple_that_a_loop_rebinds():
+    s = Space(state=(paddle.ones([4]), 0, "a"))
+
+    def f(x):
+        for t in range(x.shape[0]):
+            s.state = (s.state[0] * 0.5 + x[t], s.state[1] + 1, s.state[2])
+        return s.state[0] * s.state[1]
+
+    def change(s, k):
+        if k == 2:
+            s.state = (*s.state[:2], "b")
+
+    return f, s, change
+
+
 # ---------------------------------------------------------------- namespaces that are compared
 COMPARED = {
     "whole": lambda s: s.a == s.b,
