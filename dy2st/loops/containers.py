@@ -395,10 +395,12 @@ class ContainerPorts(LoopRecord):
             return made
         made = rebuilt(self.trace, a, new, self.outer)
         self.containers[id(a)] = (a, b, made)
-        if before or id(a) in self.body_trace.copies:
+        if before or id(a) in self.body_trace.copies or id(a) in self.trace.objects.doubts:
             self.note_doubt(made, a, (b,) if before else (), certain)
         if (loop := self.loop_of_lists(a)) is not None:
-            self.doubtful.append(element_doubt(self.trace, made, loop, (b,) if before else ()))
+            noted = [q.among for q in self.doubtful if q.obj is made]
+            among = noted[-1] if noted else (b,) if before else ()
+            self.doubtful.append(element_doubt(self.trace, made, loop, among))
         return made
 
     def loop_of_lists(self, a: object) -> TracedLoop | None:
@@ -416,7 +418,8 @@ class ContainerPorts(LoopRecord):
         self, made: object, a: object, before: tuple[object, ...], certain: bool
     ) -> None:
         """`made` is the container from before the loop if too few iterations run, or none of them
-        has made one."""
+        has made one; it is in doubt as `a` is."""
+        doubt = self.trace.objects.doubts.get(id(a))
         length: Dim | None = self.body_trace.length if certain else None
         if id(a) in self.body_trace.copies:
             _, first, path = self.body_trace.copies[id(a)]
@@ -424,13 +427,14 @@ class ContainerPorts(LoopRecord):
             length = length - 1 if length is not None and self.is_fresh(path) else None
             if isinstance(length, int) and length < 1:
                 raise NeedsConcrete("a container of an earlier iteration is kept")
-        elif id(a) in self.trace.objects.doubts:
-            length = None
         reason = "Some iterations of a loop make a new one, depending on data."
+        stop = doubtful(self.trace, reason) if before or doubt is None else doubt.stop
+        if doubt is not None:
+            length = None
+            copies = {id(copy): x for copy, x, _ in self.body_trace.copies.values()}
+            before = (*before, *(copies.get(id(q), q) for q in doubt.among))
         if not isinstance(length, int):
-            self.doubtful.append(
-                AmbiguousContainer(made, before, doubtful(self.trace, reason), length)
-            )
+            self.doubtful.append(AmbiguousContainer(made, before, stop, length))
 
     def is_fresh(self, path: tuple[object, ...]) -> bool:
         """Whether each iteration makes the container of a place, and nothing but that."""

@@ -269,3 +269,26 @@ def test_the_state_of_the_caller():
         x = check.data(n, 3, seed=n)
         check.same(static(x, other), f(x, mine), 1e-9, 1e-9)
         check.same(other, mine, 1e-9, 1e-9)
+
+
+@pytest.mark.parametrize("changes", [True, False])
+def test_a_dict_that_data_chooses_in_each_iteration(changes):
+    """Behind the loop it may still be the caller's: it is read, not changed."""
+    state = {"h": paddle.ones([3]), "c": paddle.zeros([3])}
+
+    def f(x):
+        for row in x:
+            chosen = state
+            if row.sum() < 0:
+                chosen = {k: q * 0.5 for k, q in state.items()}
+        if changes:
+            chosen["h"] = chosen["c"]
+        return chosen["h"] + 1
+
+    static = dy2st.to_static(f)
+    if changes:
+        with pytest.raises(dy2st.SourceError, match="which list, dict or object a variable is"):
+            static(paddle.ones([2, 3]))
+    for sign in () if changes else (1.0, -1.0):
+        x = paddle.full([2, 3], sign)
+        assert static(x).tolist() == f(x).tolist()
