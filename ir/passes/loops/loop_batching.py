@@ -4,7 +4,7 @@ Ops that read only slices of tensors known before the loop run before it, ops wh
 only collected run after it. The prize is a matmul: T small ones become one large one. Elementwise
 work stays in the loop, where it is fused and its data is in cache, unless a matmul or an embedding
 that leaves needs it, or it replaces its operand by something as large (a bias added to a matmul
-that left).
+that left). Views of sequences that are only collected leave, too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ir.passes.loops.slices_to_ports import is_reversed, is_whole, put
 from ir.passes.loops.vectorize import Batched, batch
 from ir.passes.rules import may_raise
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
-from ir.rewrite import Block, live_ops, rewrite
+from ir.rewrite import Block, live_ops, rewrite_all
 from ir.types import Dim, Type
 from ir.uses import consts, depends_on_index, has_effect, users, uses
 
@@ -44,7 +44,7 @@ def hoist_from_scan(program: Program) -> Program:
             return before.results
         return after
 
-    return rewrite(program, visit)
+    return rewrite_all(program, visit)
 
 
 @dataclass(eq=False)
@@ -119,6 +119,7 @@ def _worth_hoisting(around: Block, s: Scan) -> list[Op]:
     for op in able.values():
         if op not in wanted and _rides_along(op, able, wanted, count):
             wanted.add(op)
+    wanted |= _only_collected(s, able, wanted)
     return [op for op in able.values() if op in wanted]
 
 
@@ -130,6 +131,25 @@ def _rides_along(op: Op, able: dict[Value, Op], wanted: set[Op], count: dict[Val
     if not all(able[v] in wanted for v in left):
         return False
     return any(count[v] == 1 and v.type == op.result.type for v in left)
+
+
+def _only_collected(s: Scan, able: dict[Value, Op], wanted: set[Op]) -> set[Op]:
+    """Views that lead to nothing but stacks: a sequence is not copied step by step. Not of a while
+    loop, which may end before it has read all of it."""
+    if s.count:
+        return set()
+    stacks, read = _only_stacked(s), users(s.body)
+    other = set(s.needed) - stacks.keys() | {p.next for p in s.carries}
+    found: set[Op] = set()
+    for op in reversed(able.values()):
+        leads = op.result in stacks or op.result in read
+        alone = op.result not in other and found.issuperset(read.get(op.result, ()))
+        if op.row.views and leads and alone:
+            found.add(op)
+    for op in able.values():
+        if not all(able[v] in wanted | found for v in op.operands if v in able):
+            found.discard(op)
+    return found
 
 
 # ---------------------------------------------------------------- sinking

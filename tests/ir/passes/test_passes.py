@@ -159,11 +159,14 @@ program p(%h0: f32[3] arg "h") {
     "last_k_steps": (
         """
 program p(%x: f32[9,3] arg "x") {
+  %zero = full(value=0.0, shape=[3], dtype=f32)  : f32[3]
   scan %t < 9 {
     seq   %xt = %x[t]  : f32[3]
+    carry %h = %zero then %y  : f32[3]
     stack %ys = %y axis 0  : f32[9,3]
     body
-      %y = exp(%xt)  : f32[3]
+      %s = add(%h, %xt)  : f32[3]
+      %y = exp(%s)  : f32[3]
   }
   %a = slice(%ys, axis=0, start=7, length=2)  : f32[2,3]
   return %a

@@ -16,6 +16,7 @@ from ir import Builder, Carry, Const, Input, Program, Scan, Seq, Size, Stack, Ty
 from ir.passes import (
     PIPELINE,
     fuse_loops,
+    hoist_from_scan,
     invariant_ports,
     known_addresses,
     known_trips,
@@ -366,6 +367,38 @@ program p(%x: f32[6,B] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n") {
   %joined3 = concat(%rows, %first, axis=0)  : f32[n3+1,B]
   %k = index(%joined3, axis=0, index=n3)  : f32[B]
   return %a, %k
+}"""),
+    "only_collected": (hoist_from_scan, """
+program p(%x: f32[B,T] arg "x", %y: f32[T+1,B] arg "y", %h0: f32[B] arg "h", %z: f32[6,B] arg "z") {
+  %yes = full(value=True, dtype=bool)  : bool[]
+  scan %t < T {
+    seq   %xt = %x[:, T-1-t]  : f32[B]
+    seq   %yt = %y[t+1]  : f32[B]
+    carry %h = %h0 then %h2 last %hT  : f32[B]
+    stack %as = %a axis 0  : f32[T,B,1]
+    stack %bs = %b axis 1  : f32[1,T,B]
+    stack %hs = %h2 axis 0  : f32[T,B]
+    stack %cs = %kept2 axis 0  : f32[T,B]
+    body
+      %e = reshape(%xt, shape=[1, B])  : f32[1,B]
+      %a = transpose(%e, perm=[1, 0])  : f32[B,1]
+      %b = reshape(%yt, shape=[1, B])  : f32[1,B]
+      %kept2 = exp(%yt)  : f32[B]
+      %kept4 = reshape(%xt, shape=[B])  : f32[B]
+      %h2 = add(%h, %kept4)  : f32[B]
+  }
+  while %r < 6 as n {
+    go    %yes then %more
+    seq   %zr = %z[r]  : f32[B]
+    stack %ds = %kept3 axis 0  : f32[n,1,B]
+    body
+      %kept3 = reshape(%zr, shape=[1, B])  : f32[1,B]
+      %s = sum(%kept3)  : f32[]
+      %zero = full(value=0.0, dtype=f32)  : f32[]
+      %more = less_than(%zero, %s)  : bool[]
+  }
+  %total = sum(%ds)  : f32[]
+  return %as, %bs, %hs, %cs, %hT, %total
 }"""),
     "fuse_loops": (fuse_loops, """
 program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %w: f32[B] param "w") {
