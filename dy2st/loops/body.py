@@ -134,6 +134,10 @@ def both(trace: Trace, first: RuntimeScalar, test: Callable[[], object]) -> Goes
     return held[0]
 
 
+class EndsOnData(NeedsConcrete):
+    """Data may end a loop in one of its first iterations, which were to be a loop of their own."""
+
+
 class BodyTrace(LoopTrace):
     """One tentative trace of the body."""
 
@@ -308,6 +312,9 @@ class BodyTrace(LoopTrace):
                 self.tests = value_in(self.trace, True, BOOL)
                 self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
             return
+        if self.loop.leads:
+            kind = EndsOnData if go.data else NeedsConcrete
+            raise kind("its test depends on the iteration", [self.loop])
         self.bound(go)
         self.goes_on = go.implies
         if self.over.trip == ENDLESS and self.certain:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from typing import Any
 
 from dy2st.branches.cond import decide
@@ -24,12 +24,15 @@ MOST_PEELED = 64
 MOST_SHORT = 5
 
 
-def most_peeled(stop: BaseException, trip: Dim, peeled: int, peel: int) -> int:
+def most_peeled(stop: BaseException, trip: Dim, peeled: int, peel: int, turns: Set[int]) -> int:
     """How many of the first iterations may run before the others if `peel` more may settle what
-    stops the loop: a window that they fill, or a tensor that one of them makes longer."""
+    stops the loop: a window that they fill, or a tensor that one of them makes longer. `turns`: as
+    of `LoopRoller`; a length that is compared with 0, 1, 2 turns in each of them."""
     before = getattr(stop, "before", "")
     if (peel > 1 or before == "None") and peeled + peel <= MOST_PEELED:
         return peeled + peel
+    if peel and 1 in turns:
+        return min(peeled + 1, MOST_SHORT)
     if not isinstance(stop, TypeMismatch) or not isinstance(trip, int):
         return 0
     types = [q.partition("[") for q in (before, stop.after)]

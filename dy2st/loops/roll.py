@@ -17,7 +17,15 @@ from collections.abc import Iterator
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops import peeled_iterations as peeling
-from dy2st.loops.body import UNKNOWN, BodyTrace, Goes, LearnedFacts, LoopCode, LoopIterable
+from dy2st.loops.body import (
+    UNKNOWN,
+    BodyTrace,
+    EndsOnData,
+    Goes,
+    LearnedFacts,
+    LoopCode,
+    LoopIterable,
+)
 from dy2st.loops.growth.detection import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn
 from dy2st.loops.refusals import has_no_iteration, of_unrolled, without_an_iteration
@@ -82,7 +90,7 @@ class LoopRoller:
     ) -> None:
         self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
         self.turns: set[int] = set()
-        self.fills = self.fixed = False
+        self.fills = self.fixed = self.leads = False
         self.whole, self.peeled, self.why, self.tail = over.trip, peeled, "", ""
         self.reached: dict[str, object] = {}
         self.beliefs: object = None
@@ -104,12 +112,17 @@ class LoopRoller:
         while go is not False and self.over.trip != 0:
             if self.rolled(go) or self.peeled and self.empty():
                 return
-            if getattr(self.first_stop, "cut", 0):
-                return self.apart(self.first_stop.cut, go)  # type: ignore[attr-defined]
-            if go is True and (turn := self.turn()):
-                return self.split(turn)
+            if isinstance(self.first_stop, EndsOnData) and not self.peeled:
+                raise self.first_stop
+            cut, turn = getattr(self.first_stop, "cut", 0), go is True and self.turn()
+            if turn and (not cut or self.open()) and self.split(turn):
+                return
+            if cut:
+                return self.apart(cut, go)
             peel = int(getattr(self.first_stop, "peel", 1)) or int(self.begins_as_none())
-            few = peeling.most_peeled(self.first_stop, self.over.trip, self.peeled, peel)
+            few = peeling.most_peeled(
+                self.first_stop, self.over.trip, self.peeled, peel, self.turns
+            )
             self.most = max(self.most, few)
             if self.peeled >= self.most or not peel:
                 return self.unroll(go)
@@ -136,18 +149,31 @@ class LoopRoller:
         """The first iteration from which a comparison of the index is another; 0 for none, or where
         peeling serves."""
         able = self.over.more is None and self.again and self.parts < MOST_PARTS
-        able = able and not self.open() and not self.known().assumed
+        able = able and (self.leads or self.over.trip == ENDLESS or not self.open())
+        able = able and not self.known().assumed
         later = [k for k in self.turns if k > 2 or not getattr(self.first_stop, "peel", True)]
         return min(later) if able and later else 0
 
-    def split(self, k: int) -> None:
-        """Index set splitting: one loop over the first `k` iterations, one over the rest."""
+    def split(self, k: int) -> bool:
+        """Index set splitting: one loop over the first `k` iterations, one over the rest. False if
+        data may end the first one; then nothing has been done."""
+        try:
+            self.parted(k)
+        except EndsOnData:
+            if self.leads:
+                raise
+            return False
+        return True
+
+    def parted(self, k: int) -> None:
         over, code = self.over, self.code
         self.traced.why["its first iterations are a loop of their own"] = None
         for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
             runner = LoopRoller(self.trace, self.site, part, one, parts=self.parts + 1)
-            runner.fixed, runner.fills = first == 0, first == 0 and k <= peeling.MOST_PEELED
+            runner.leads = first == 0 and (self.leads or over.trip == ENDLESS)
+            runner.fixed = first == 0 and not runner.leads
+            runner.fills = first == 0 and k <= peeling.MOST_PEELED
             runner.run()
             self.beliefs = runner.beliefs if first == 0 or runner.beliefs == self.beliefs else None
 
@@ -243,6 +269,7 @@ class LoopRoller:
                 body.loop.calls = call_stack()
                 cuttable = peeling.most_apart(self.over, body.loop, self.open())
                 body.loop.cuttable = cuttable if self.again else 0
+                body.loop.leads = self.leads
                 self.traced.count += 1
                 body.roll(self.site, reason)
                 known.rolled = True

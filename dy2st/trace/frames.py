@@ -23,7 +23,7 @@ class TracedLoop:
     are no bool of Python. `limit` is (step, most): `step` times the number stays below or at
     `most`. `calls`: the calls that led to it, which are the same in another trace. `fits`: slices
     up to the index are taken to lie on their axes, while a bound is looked for. `layers`: its index
-    picks Layers or parameters."""
+    picks Layers or parameters. `leads`: other iterations follow behind its last one."""
 
     name: str
     trip: Dim
@@ -39,6 +39,7 @@ class TracedLoop:
     calls: object = None
     fits: bool = False
     layers: bool = False
+    leads: bool = False
 
 
 @dataclass(eq=False)

@@ -10,7 +10,7 @@ program. Values that are no polynomial, and comparisons that differ between iter
 
 from __future__ import annotations
 
-import bisect
+import itertools
 import operator
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +26,7 @@ from ir import Require, Value
 from ir.analysis.affine import emitted
 from ir.analysis.ranges import interval
 from ir.program import ENDLESS
-from ir.types import Dim, Size, divide, names_in, substitute_dim
+from ir.types import Dim, Size, divide, line, names_in
 
 #: iterations that may run before a loop so that a comparison is the same in all others
 MOST_SETTLED = 16
@@ -236,19 +236,18 @@ def settles(op: str, gap: Dim, home: TraceInterface) -> int:
 
 
 def turns(op: str, gap: Size, loop: TracedLoop) -> set[int]:
-    """The iteration from which a comparison with zero is another, if only the index of `loop`
-    decides it and that happens once."""
-    if gap.names != {loop.name} or op in ("eq", "ne") or not isinstance(loop.trip, int):
-        return set()
-    if any(len(m) > 1 for m, _ in gap.terms) or loop.trip == ENDLESS:
+    """The first iteration in which a comparison with zero is another, if only the index of `loop`
+    decides it."""
+    start, step = line(gap, loop.name) or (0, 0)
+    if gap.names != {loop.name} or not isinstance(loop.trip, int) or step == 0:
         return set()
 
     def holds(i: int) -> bool:
-        return bool(getattr(operator, op)(substitute_dim(gap, {loop.name: i}), 0))
+        return bool(getattr(operator, op)(start + step * i, 0))
 
-    first = holds(0)
-    at = bisect.bisect_left(range(loop.trip), True, key=lambda i: holds(i) is not first)
-    return {at} if at < loop.trip else set()
+    zero = -start // step  # type: ignore[operator]
+    near = (i for i in (zero, zero + 1) if 0 < i < loop.trip and holds(i) is not holds(0))
+    return set(itertools.islice(near, 1))
 
 
 def settled_after(test: scalar.RuntimeScalar) -> int:

@@ -71,7 +71,21 @@ def length_is_asked(x, n):
     return paddle.stack(ys)
 
 
-PROGRAMS = (teacher_forcing, prompt_given_as_a_list, three_parts, warm_up, length_is_asked)
+def one_step_makes_what_the_later_ones_read(x, n):
+    h, kept = x[0], None
+    for t in range(n):
+        h = paddle.tanh(h + x[t % 3])
+        if t == 4:
+            kept = h * 2
+        if t > 4:
+            h = h + kept
+    return h
+
+
+PROGRAMS = (
+    teacher_forcing, prompt_given_as_a_list, three_parts, warm_up, length_is_asked,
+    one_step_makes_what_the_later_ones_read,
+)  # fmt: skip
 
 
 @pytest.mark.sampled(every=16)

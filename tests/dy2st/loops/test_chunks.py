@@ -94,9 +94,35 @@ def shorter_and_shorter(x):
     return h, cur, k
 
 
+def until_the_end_is_read(x):
+    n, h, cur, out = x.shape[0], paddle.zeros([3], x.dtype), 0, []
+    while True:
+        end = min(cur + 4, n)
+        h = paddle.tanh(h + x[cur:end].sum(0))
+        out.append(h)
+        if end == n:
+            break
+        cur = end
+    return out, cur
+
+
+def sliding_windows(x):
+    """Windows of 6 every 3 steps, until one of them comes to the end."""
+    n, start = x.shape[0], 0
+    out, seen = paddle.zeros_like(x), paddle.zeros([n], x.dtype)
+    while start < n:
+        end = min(start + 6, n)
+        out[start:end] += paddle.tanh(x[start:end]).mean(0)
+        seen[start:end] += 1
+        if end == n:
+            break
+        start += 3
+    return out / seen.unsqueeze(1)
+
+
 CHUNKS = [
     with_min, clipped, windows_with_context, weighted_by_length, while_chunks, while_with_context,
-    until_all_are_read, shorter_and_shorter,
+    until_all_are_read, shorter_and_shorter, until_the_end_is_read, sliding_windows,
 ]  # fmt: skip
 
 
@@ -125,7 +151,10 @@ def test_the_last_chunk_runs_behind_one_loop(f):
 ANY = {"input_spec": [InputSpec([None, 3], "float64")]}
 
 
-@pytest.mark.parametrize("f", [q for q in CHUNKS if q is not shorter_and_shorter])
+OF_KNOWN_LENGTH = (shorter_and_shorter, until_the_end_is_read)
+
+
+@pytest.mark.parametrize("f", [q for q in CHUNKS if q not in OF_KNOWN_LENGTH])
 def test_one_program_for_all_lengths(f):
     static = dy2st.to_static(f, **ANY)
     lengths = (30, 33, 40, 27)
@@ -177,6 +206,18 @@ def while_with_break(x):
     return h, cur
 
 
+def until_the_end_or_data(x):
+    n, h, cur, out = x.shape[0], paddle.zeros([3], x.dtype), 0, []
+    while True:
+        end = min(cur + 4, n)
+        h = h * 0.5 + x[cur:end].sum(0).abs()
+        out.append(h)
+        if end == n or h.sum() > 4:
+            break
+        cur = end
+    return out[-1], len(out), cur
+
+
 def while_on_data(x):
     n, h, cur = x.shape[0], paddle.zeros([3], x.dtype), 0
     while cur < n and h.sum() < 4:
@@ -186,7 +227,10 @@ def while_on_data(x):
     return h, cur
 
 
-@pytest.mark.parametrize("f", [clamped, with_break, while_with_break, while_on_data])
+BOUNDED = [clamped, with_break, while_with_break, until_the_end_or_data, while_on_data]
+
+
+@pytest.mark.parametrize("f", BOUNDED)
 def test_bounds_of_other_loops(f):
     static = dy2st.to_static(f)
     for n in (4, 7, 9, 30):
