@@ -28,7 +28,9 @@ def is_number(x: object) -> bool:
 
 def is_dim(x: object) -> bool:
     """An integer, or a polynomial of sizes with such factors."""
-    return is_integer(x) or (isinstance(x, Size) and all(is_integer(k) for _, k in x.terms))
+    if not isinstance(x, Size):
+        return is_integer(x)
+    return all(is_integer(k) for _, k in x.terms) and all(is_dim(q.numerator) for q in x.quotients)
 
 
 def _is_flag(x: object) -> bool:

@@ -1,12 +1,14 @@
 """Types: an element type and a shape whose dims are integers or sizes.
 
-A `Size` is a polynomial with integer coefficients over named sizes (`B`, `T`, `2*T+1`, `B*T`),
-kept in normal form, so equal sizes are equal objects to Python. Arithmetic on dims gives an `int`
-whenever the names cancel.
+A `Size` is a polynomial with integer coefficients over named sizes and quotients of them (`B`,
+`2*T+1`, `B*T`, `((T+1)//2)`), kept in normal form, so equal sizes are equal objects to Python.
+Arithmetic on dims gives an `int` whenever the names cancel. The normal form of quotients is not
+unique: that `T//2 + (T+1)//2` is `T`, only a run finds.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ Monomial: TypeAlias = tuple[str, ...]
 MOST_TERMS = 10_000
 #: the most characters of a size in a text, and dims of a type
 LONGEST_TEXT, MOST_DIMS = 512, 32
+#: quotients by more than that are not sizes
+LARGEST_DIVISOR = 1 << 31
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,19 @@ class Size:
 
     @cached_property
     def names(self) -> frozenset[str]:
+        """The named sizes that must be known, those in quotients too."""
+        return frozenset(q for m, _ in self.terms for n in m for q in names_of(n))
+
+    @cached_property
+    def factors(self) -> frozenset[str]:
+        """The named sizes and the quotients that are multiplied and added."""
         return frozenset(n for m, _ in self.terms for n in m)
+
+    @cached_property
+    def quotients(self) -> tuple[Quotient, ...]:
+        """The quotients among the factors."""
+        found = (n for m, _ in self.terms for n in m if isinstance(n, Quotient))
+        return tuple(dict.fromkeys(found))
 
     def __add__(self, other: Dim) -> Dim:
         return _collect([*self.terms, *_terms(other)])
@@ -132,21 +148,25 @@ class Size:
     __radd__, __rmul__ = __add__, __mul__
 
     def evaluate(self, sizes: Mapping[str, int]) -> int:
-        """The value for given named sizes; raises KeyError for one that is missing."""
+        """The value for given named sizes, or quotients; raises KeyError for one that is
+        missing."""
         total = 0
         for names, k in self.terms:
             for n in names:
-                k *= sizes[n]
+                if isinstance(n, Quotient) and n not in sizes:
+                    k *= n.evaluate(sizes)
+                else:
+                    k *= sizes[n]
             total += k
         return total
 
     def substitute(self, sizes: Mapping[str, Dim]) -> Dim:
-        """Replace names by dims; names that are not in `sizes` stay."""
+        """Replace names, or whole quotients, by dims; those that are not in `sizes` stay."""
         total: Dim = 0
         for names, k in self.terms:
             part: Dim = k
             for n in names:
-                part = part * sizes.get(n, Size.named(n))
+                part = part * _replaced(n, sizes)
             total = total + part
         return total
 
@@ -163,6 +183,51 @@ class Size:
 
 
 Dim: TypeAlias = int | Size
+
+
+class Quotient(str):
+    """`numerator // divisor` as a name in a polynomial: its text, an expression of Python. Made by
+    `floor_divide`: the factors of the numerator are not negative, so neither is its value."""
+
+    numerator: Size
+    divisor: int
+
+    def __new__(cls, numerator: Size, divisor: int) -> Quotient:
+        """Raises ValueError for one that is too long to be written."""
+        text = f"({numerator}//{divisor})" if _is_name(numerator) else f"(({numerator})//{divisor})"
+        if len(text) > LONGEST_TEXT:
+            raise ValueError("a size is a quotient with too many terms")
+        made = super().__new__(cls, text)
+        made.numerator, made.divisor = numerator, divisor
+        return made
+
+    def __getnewargs__(self) -> tuple[Size, int]:  # type: ignore[override]
+        return self.numerator, self.divisor
+
+    def evaluate(self, sizes: Mapping[str, int]) -> int:
+        return self.numerator.evaluate(sizes) // self.divisor
+
+
+def _is_name(d: Size) -> bool:
+    return len(d.terms) == 1 and len(d.terms[0][0]) == 1 and d.terms[0][1] == 1
+
+
+def names_of(factor: str) -> frozenset[str]:
+    """The named sizes in a factor of a monomial: the name, or those in the quotient."""
+    return factor.numerator.names if isinstance(factor, Quotient) else frozenset((factor,))
+
+
+def rests_on(m: Monomial, name: str) -> bool:
+    """Whether a named size, or a whole quotient, is a factor of a monomial, or in one."""
+    return any(name == n or name in names_of(n) for n in m)
+
+
+def _replaced(factor: str, sizes: Mapping[str, Dim]) -> Dim:
+    if factor in sizes:
+        return sizes[factor]
+    if isinstance(factor, Quotient) and not factor.numerator.names.isdisjoint(sizes):
+        return floor_divide(factor.numerator.substitute(sizes), factor.divisor)
+    return Size.named(factor)
 
 
 def _terms(d: Dim) -> tuple[tuple[Monomial, int], ...]:
@@ -200,6 +265,8 @@ def line(d: Dim, name: str) -> tuple[Dim, Dim] | None:
     if not isinstance(d, Size) or name not in d.names:
         return d, 0
     if any(names.count(name) > 1 for names, _ in d.terms):
+        return None
+    if any(name in q.numerator.names for q in d.quotients):
         return None
     start = substitute_dim(d, {name: 0})
     return start, substitute_dim(d, {name: 1}) - start
@@ -242,19 +309,33 @@ def divide(a: Dim, b: Dim) -> Dim | None:
 def multiple_of_name(d: Dim) -> tuple[str, int] | None:
     """`(name, k)` for a dim `k * name` with a positive k: the shape of an input says what the size
     of this name is."""
-    if not isinstance(d, Size) or len(d.terms) != 1:
+    if not isinstance(d, Size) or len(d.terms) != 1 or d.quotients:
         return None
     names, k = d.terms[0]
     return (names[0], k) if len(names) == 1 and k > 0 else None
 
 
-def floor_divide(a: Dim, k: int) -> Dim | None:
-    """`a // k`, if that is a polynomial."""
+def floor_divide(a: Dim, k: int) -> Dim:
+    """`a // k` for a positive k: a polynomial as far as it goes. Raises ValueError for a quotient
+    that is too long to be written."""
     if not isinstance(a, Size):
         return a // k
-    rest = a.substitute(dict.fromkeys(a.names, 0))
-    exact = divide(a - rest, k)
-    return None if exact is None or isinstance(rest, Size) else exact + rest // k
+    whole = _collect((m, c // k) for m, c in a.terms)
+    rest = _collect((m, c % k) for m, c in a.terms)
+    if not isinstance(rest, Size):
+        return whole
+    common = math.gcd(k, *(c for m, c in rest.terms if m))
+    rest, k = _collect((m, c // common) for m, c in rest.terms), k // common
+    assert isinstance(rest, Size), "each factor is a multiple of the common one"
+    if 2 * rest.terms[0][1] > k:  # of `-n // 4` and `(n + 3) // 4` one is the other's negative
+        return whole - floor_divide(k - 1 - rest, k)
+    inner = [m for m, c in rest.terms if any(isinstance(n, Quotient) for n in m)]
+    if len(inner) == 1 and len(inner[0]) == 1 and dict(rest.terms)[inner[0]] == 1:
+        (q,) = rest.quotients  # (n // m + r) // k is (n + r * m) // (m * k)
+        if q.divisor * k < LARGEST_DIVISOR:
+            flat = q.numerator + (rest - Size.named(q)) * q.divisor
+            return whole + floor_divide(flat, q.divisor * k)
+    return whole + Size.named(Quotient(rest, k))
 
 
 def _without(m: Monomial, names: Monomial) -> Monomial | None:
@@ -322,7 +403,7 @@ def complex_type(t: Type) -> Type:
 
 
 _TYPE = re.compile(r"\s*(\w+)\[([^\]]*)\]\s*$")
-_TERM = re.compile(r"\s*([+-]?)\s*(\d+|[A-Za-z_]\w*)((?:\*(?:\d+|[A-Za-z_]\w*))*)\s*")
+_TOKEN = re.compile(r"\s*(//|[-+*()]|\d+|[A-Za-z_]\w*)\s*", re.ASCII)
 
 
 def parse_dim(text: str) -> Dim:
@@ -331,17 +412,53 @@ def parse_dim(text: str) -> Dim:
         return Size.named(text)
     if len(text) > LONGEST_TEXT:
         raise ValueError(f"a size of {len(text)} characters: {text:.40}...")
-    total: Dim = 0
-    at, first = 0, True
-    while at < len(text) or first:
-        m = _TERM.match(text, at)
-        if not m or not (m[1] or first):
-            raise ValueError(f"not a size: {text!r}")
-        part: Dim = -1 if m[1] == "-" else 1
-        for factor in (m[2] + m[3]).split("*"):
-            part = part * (int(factor) if factor.isdigit() else Size.named(factor))
-        total, at, first = total + part, m.end(), False
-    return total
+    tokens, at = [], 0
+    while m := _TOKEN.match(text, at):
+        tokens.append(m[1])
+        at = m.end()
+    reader = _DimReader(tokens[::-1])
+    d = reader.sum() if at == len(text) else None
+    if d is None or reader.tokens:
+        raise ValueError(f"not a size: {text!r}")
+    return d
+
+
+class _DimReader:
+    """`tokens`: those that are left, the next one last. Methods give None for what is no size."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens = tokens
+
+    def took(self, *marks: str) -> str:
+        return self.tokens.pop() if self.tokens and self.tokens[-1] in marks else ""
+
+    def sum(self) -> Dim | None:
+        sign, total = self.took("+", "-"), self.product()
+        total = total * -1 if sign == "-" and total is not None else total
+        while total is not None and (sign := self.took("+", "-")):
+            more = self.product()
+            total = None if more is None else total + more * (-1 if sign == "-" else 1)
+        return total
+
+    def product(self) -> Dim | None:
+        total = self.factor()
+        while total is not None and (sign := self.took("*", "//")):
+            more = self.factor()
+            if sign == "//":
+                known = isinstance(more, int) and 0 < more < LARGEST_DIVISOR
+                total = floor_divide(total, more) if known else None  # type: ignore[arg-type]
+            else:
+                total = None if more is None else total * more
+        return total
+
+    def factor(self) -> Dim | None:
+        if self.took("("):
+            inner = self.sum()
+            return inner if self.took(")") else None
+        token = self.tokens.pop() if self.tokens else ""
+        if token.isdigit():
+            return int(token)
+        return Size.named(token) if token.isidentifier() else None
 
 
 def parse_type(text: str) -> Type:

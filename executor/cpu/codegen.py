@@ -34,7 +34,7 @@ from executor.launches import (
 from executor.memory import Buffer, Element, View
 from executor.plan.arena import ArenaLayout
 from executor.plan.trip_counts import asks, counts
-from ir.types import Dim, Size, is_natural
+from ir.types import Dim, Quotient, Size, is_natural, names_of
 
 #: processor cycles between two questions for signals
 PATIENCE = 1 << 28
@@ -218,7 +218,10 @@ class _ProgramEmitter:
 
     def _sum(self, d: Size) -> Int:
         """Terms without symbols are summed apart, so that the prologue can hold them."""
-        fixed = tuple(t for t in d.terms if not self.moves(t[0]))
+        if len(d.quotients) == 1 and d == Size.named(d.quotients[0]):
+            (q,) = d.quotients
+            return self.f.op(f"udiv i64 {self.number(q.numerator)}, {q.divisor}")
+        fixed = tuple(t for t in d.terms if not self.moves(n for q in t[0] for n in names_of(q)))
         if not fixed or len(fixed) == len(d.terms):
             return self._terms(d.terms)
         moving = tuple(t for t in d.terms if t not in fixed)
@@ -232,7 +235,8 @@ class _ProgramEmitter:
         for names, factor in terms:
             part: Int = factor
             for n in names:
-                part = self.f.mul(part, self.symbol(n), wraps)
+                q = self.number(Size.named(n)) if isinstance(n, Quotient) else self.symbol(n)
+                part = self.f.mul(part, q, wraps)
             total = self.f.add(total, part, wraps)
         return total
 

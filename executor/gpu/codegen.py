@@ -42,7 +42,7 @@ from executor.launches import (
 from executor.memory import Buffer, Element, View
 from executor.plan.arena import ArenaLayout
 from executor.plan.trip_counts import counts
-from ir.types import Dim
+from ir.types import Dim, Quotient
 
 ARENA = Buffer("arena", 0, 0)
 
@@ -154,9 +154,18 @@ class _Stage:
         for names, k in d.terms:
             part: int | str = k
             for n in names:
-                part = mul(part, self.symbol(n))
+                part = mul(part, self.quotient(n) if isinstance(n, Quotient) else self.symbol(n))
             parts.append(part)
         return str(add(*parts))
+
+    def quotient(self, q: Quotient) -> str:
+        """Those of the sizes of a call are computed once in a kernel."""
+        value = f"({self.number(q.numerator)} / {q.divisor})"
+        if not q.numerator.names <= self.program.sizes.keys():
+            return value
+        if q not in self.symbols:
+            self.symbols[q] = self.at_entry("const i64", value)
+        return self.symbols[q]
 
     def symbol(self, name: str) -> str:
         if name not in self.symbols:

@@ -54,7 +54,7 @@ def conv(low: Lowerer, op: Op) -> None:
     elif _is_correlation(op, x, w):
         _correlation(low, op, x, w, low.fresh(op.result))
         return
-    elif _is_thin(w, groups, x):
+    elif _is_thin(op, w, groups, x):
         _each_channel(low, op, x, w, low.fresh(op.result))
         return
     else:
@@ -169,9 +169,11 @@ def _convolution(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
 
 
 # ---------------------------------------------------------------- channel by channel
-def _is_thin(w: View, groups: int, x: View) -> bool:
-    fixed = all(isinstance(d, int) for d in (*w.shape[1:], *x.shape[2:]))
-    if not fixed or not _is_few(w, groups) or w.shape[1] != 1:
+def _is_thin(op: Op, w: View, groups: int, x: View) -> bool:
+    fixed = all(isinstance(d, int) for d in w.shape[1:])
+    ends = zip(x.shape[2:], op.attrs["padding"])
+    taken = (isinstance(n, int) or all(isinstance(p, int) and p >= 0 for p in q) for n, q in ends)
+    if not fixed or not all(taken) or not _is_few(w, groups) or w.shape[1] != 1:
         return False
     return product(w.shape[2:]) <= UNROLLED  # type: ignore[operator]
 
@@ -220,7 +222,7 @@ def _correlation(low: Lowerer, op: Op, x: View, w: View, out: View) -> None:
     """Here the results are the taps, and the weights the windows, of a convolution whose stride and
     dilation have changed places. Sums over a plane are made together."""
     axes = [
-        replace(a, windows=a.taps, taps=a.windows, stride=a.dilation, dilation=a.stride)
+        replace(a, windows=a.taps, taps=a.fixed[1], stride=a.dilation, dilation=a.stride)
         for a in _axes(op, x, w, out)
     ]
     groups, around = op.attrs["groups"], frame(low, axes, x.dtype, 0.0)

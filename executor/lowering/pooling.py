@@ -14,6 +14,7 @@ from executor.lowering.sliding_windows import (
     UNROLLED,
     Axis,
     PaddedPlane,
+    PixelSpan,
     copy,
     each_plane,
     fill,
@@ -58,7 +59,8 @@ def pool(low: Lowerer, op: Op) -> None:
         return
     start, term = (LOWEST, _larger) if op.name == "max_pool" else (0.0, _sum)
     around = _frame(low, axes, x.dtype, 0.0)
-    more = [] if around.room is None else [_outside(low, around, around.room)]
+    masked = op.name == "max_pool" and around.room is not None
+    more = [_outside(low, around, around.room)] if masked and around.room else []
 
     def plane(n: Size, c: Size) -> tuple[Launch, ...]:
         pixels, copies = around.entered(x.index(0, n).index(0, c))
@@ -100,27 +102,28 @@ def _window_sums(low: Lowerer, x: View, out: View, axes: Sequence[Axis]) -> None
 
 
 def _each_tap(
-    low: Lowerer, axes: Sequence[Axis], body: Callable[[Dim, Dim, range, range], Launch]
+    low: Lowerer, axes: Sequence[Axis], body: Callable[[Dim, Dim, PixelSpan, PixelSpan], Launch]
 ) -> list[Launch]:
     """A launch for every tap in order, with the windows in which it meets a pixel; where there are
     many taps, which then meet one in every window, in a loop."""
     down, across = axes
     if _is_large(axes):
         p, q = low.symbol("i"), low.symbol("i")
-        every = range(down.windows), range(across.windows)
-        line = loop(low, q, across.taps, [body(Size.named(p), Size.named(q), *every)])
-        return [loop(low, p, down.taps, [line])]
+        line = [body(Size.named(p), Size.named(q), down.every, across.every)]
+        line = [loop(low, q, across.taps, line)]
+        return [loop(low, p, down.taps, line)]
     found = []
     for i, j in product(range(down.taps), range(across.taps)):
         ys, xs = down.meeting(i), across.meeting(j)
-        if len(ys) and len(xs):
+        if ys.length != 0 and xs.length != 0:
             found.append(body(i, j, ys, xs))
     return found
 
 
 def _frame(low: Lowerer, axes: Sequence[Axis], dtype: DType, value: float) -> PaddedPlane:
-    """Room beyond the edges where all taps are in a loop."""
-    return frame(low, axes, dtype, value) if _is_large(axes) else PaddedPlane(axes, None)
+    """Room beyond the edges where all taps are in a loop, or all windows in one launch."""
+    whole = _is_large(axes) or any(a.named for a in axes)
+    return frame(low, axes, dtype, value) if whole else PaddedPlane(axes, None)
 
 
 @rule("spread_pool")
@@ -135,7 +138,7 @@ def spread_pool(low: Lowerer, op: Op) -> None:
         source, to = g.index(0, n).index(0, c), out.index(0, n).index(0, c)
         room, launches = around.cleared(to)
 
-        def spread(i: Dim, j: Dim, ys: range, xs: range) -> Launch:
+        def spread(i: Dim, j: Dim, ys: PixelSpan, xs: PixelSpan) -> Launch:
             place = tapped(room, around.own, (i, j), ys, xs)
             total = k.input_(0, g.dtype) + k.input_(1, g.dtype)
             return Map(place.shape, (place, part(source, ys, xs)), (total,), (place,))
@@ -165,7 +168,7 @@ def max_unpool(low: Lowerer, op: Op) -> None:
         seen, copies = pixels.entered(image)
         room, more = others.cleared(result)
 
-        def tap(i: Dim, j: Dim, ys: range, xs: range) -> Launch:
+        def tap(i: Dim, j: Dim, ys: PixelSpan, xs: PixelSpan) -> Launch:
             pixel, place = (tapped(v, pixels.own, (i, j), ys, xs) for v in (seen, room))
             largest, part_of, found = (part(v, ys, xs) for v in (best, given, done))
             ins = (pixel, largest, part_of, place, found)
@@ -186,7 +189,9 @@ def _first(d: DType) -> tuple[k.Scalar, k.Scalar]:
     return old + k.select(hit, value, k.const(0, d)), found | hit
 
 
-def tapped(v: View, axes: Sequence[Axis], at: tuple[Dim, Dim], ys: range, xs: range) -> View:
+def tapped(
+    v: View, axes: Sequence[Axis], at: tuple[Dim, Dim], ys: PixelSpan, xs: PixelSpan
+) -> View:
     """Return the elements that a tap reads in some windows."""
     down, across = axes
     return across.seen(down.seen(v, 0, at[0], ys), 1, at[1], xs)

@@ -3,8 +3,9 @@
 The results of a plane are cut into regions in which the same taps of a window meet a pixel. Each
 region is one map of the views that its taps see; where there are many, a few at a time, and where
 there are more, in a loop over the taps. A plane that is copied into a frame, with as many pixels
-around it as its windows reach beyond the edges, is one region. All planes are loops around it, so
-that one plane stays in the cache. There are as many launches for large planes as for small ones.
+around it as its windows reach beyond the edges, is one region; so is every plane of named sizes.
+All planes are loops around it, so that one plane stays in the cache. There are as many launches for
+large planes as for small ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby, product
+from typing import NamedTuple
 
 from executor.launches import Launch, Loop, Map
 from executor.lowering.lowerer import Lowerer
@@ -25,62 +27,104 @@ TAPS = 16
 UNROLLED = 64
 
 
+class PixelSpan(NamedTuple):
+    """Windows, or pixels, side by side."""
+
+    start: int
+    length: Dim
+
+
 @dataclass(frozen=True)
 class Axis:
-    """`windows` windows of `taps` taps over `pixels` pixels."""
+    """`windows` windows of `taps` taps over `pixels` pixels. The padding of an axis of named size
+    is not negative."""
 
-    pixels: int
-    windows: int
+    pixels: Dim
+    windows: Dim
     taps: int
     stride: int
     padding: tuple[int, int]
     dilation: int = 1
 
+    @property
+    def named(self) -> bool:
+        return isinstance(self.pixels, Size) or isinstance(self.windows, Size)
+
+    @property
+    def fixed(self) -> tuple[int, int]:
+        """The pixels and the windows, where they are numbers."""
+        assert isinstance(self.pixels, int) and isinstance(self.windows, int)
+        return self.pixels, self.windows
+
     def met(self, window: int) -> range:
         """The taps of a window that meet a pixel."""
         first = window * self.stride - self.padding[0]
         low = min(max(0, -(first // self.dilation)), self.taps)
-        high = min(-((first - self.pixels) // self.dilation), self.taps)
+        high = min(-((first - self.fixed[0]) // self.dilation), self.taps)
         return range(low, max(low, high))
 
     @property
-    def extent(self) -> int:
+    def extent(self) -> Dim:
         """Pixels from the first to the last that a tap of some window meets, beyond the edges as
-        well."""
+        well. Of an axis of named size, all pixels, with the padding."""
+        if self.named:
+            return self.pixels + sum(self.padding)
         return (self.windows - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
     @property
-    def within(self) -> range:
+    def within(self) -> PixelSpan:
         """The pixels of the extent."""
-        low = max(0, -self.padding[0])
-        return range(low, max(low, min(self.pixels, self.extent - self.padding[0])))
+        if self.named:
+            return PixelSpan(0, self.pixels)
+        low, extent = max(0, -self.padding[0]), self.extent
+        assert isinstance(extent, int)
+        return PixelSpan(low, max(0, min(self.fixed[0], extent - self.padding[0]) - low))
 
     def place(self, window: int, tap: Dim) -> Dim:
         return window * self.stride + tap * self.dilation - self.padding[0]
 
-    def meeting(self, tap: int) -> range:
+    def meeting(self, tap: int) -> PixelSpan:
         """The windows in which a tap meets a pixel."""
-        found = [q for q in range(self.windows) if tap in self.met(q)]
-        return range(found[0], found[-1] + 1) if found else range(0)
+        if self.named:
+            return self.every
+        found = [q for q in range(self.fixed[1]) if tap in self.met(q)]
+        return PixelSpan(found[0], found[-1] + 1 - found[0]) if found else PixelSpan(0, 0)
 
-    def regions(self) -> Iterator[tuple[range, range]]:
+    @property
+    def every(self) -> PixelSpan:
+        """All windows; those of a named number have a pixel for each tap: the plane is padded."""
+        assert not (self.named and any(self.padding)), "a plane of named size without room"
+        return PixelSpan(0, self.windows)
+
+    def regions(self) -> Iterator[tuple[PixelSpan, range]]:
         """Windows side by side, and the taps that all of them meet a pixel with."""
-        for taps, group in groupby(range(self.windows), self.met):
+        if self.named:
+            yield self.every, range(self.taps)
+            return
+        for taps, group in groupby(range(self.fixed[1]), self.met):
             found = list(group)
-            yield range(found[0], found[-1] + 1), taps
+            yield PixelSpan(found[0], found[-1] + 1 - found[0]), taps
 
-    def seen(self, plane: View, axis: int, tap: Dim, windows: range) -> View:
+    def seen(self, plane: View, axis: int, tap: Dim, windows: PixelSpan) -> View:
         """The pixels that a tap of some windows meets."""
-        return plane.slice(axis, self.place(windows[0], tap), len(windows), self.stride)
+        return plane.slice(axis, self.place(windows.start, tap), windows.length, self.stride)
+
+    @property
+    def reaches_beyond(self) -> bool:
+        """Whether some tap of some window meets no pixel."""
+        if self.named:
+            return self.padding != (0, 0)
+        beyond = self.extent - self.padding[0] - self.pixels
+        assert isinstance(beyond, int)
+        return self.padding[0] > 0 or beyond > 0
 
 
-def part(plane: View, ys: range, xs: range) -> View:
-    return plane.slice(0, ys.start, len(ys)).slice(1, xs.start, len(xs))
+def part(plane: View, ys: PixelSpan, xs: PixelSpan) -> View:
+    return plane.slice(0, *ys).slice(1, *xs)
 
 
 def reach_beyond(axes: Sequence[Axis]) -> bool:
-    """Whether some tap of some window meets no pixel."""
-    return any(a.padding[0] > 0 or a.extent - a.padding[0] > a.pixels for a in axes)
+    return any(a.reaches_beyond for a in axes)
 
 
 @dataclass(frozen=True)
@@ -100,9 +144,7 @@ class PaddedPlane:
 
     def inside(self, room: View) -> View:
         """The pixels of the plane that windows meet, in the room."""
-        ys, xs = (
-            range(a.within.start + a.padding[0], a.within.stop + a.padding[0]) for a in self.axes
-        )
+        ys, xs = (PixelSpan(a.within.start + a.padding[0], a.within.length) for a in self.axes)
         return part(room, ys, xs)
 
     def _met(self, plane: View) -> View:
@@ -157,8 +199,8 @@ class _Region:
     planes: Sequence[View]
     out: View
     axes: Sequence[Axis]
-    ys: range
-    xs: range
+    ys: PixelSpan
+    xs: PixelSpan
     start: float
     term: Term
     weights: View | None

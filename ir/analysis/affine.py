@@ -114,7 +114,15 @@ def emitted(
     found = {} if found is None else found
     if d in found:
         return found[d]
-    name = min(names_in(d) & indices.keys(), default=None)
+    moving = names_in(d) & indices.keys()
+    quotients = d.quotients if moving and isinstance(d, Size) else ()
+    q = next((q for q in quotients if moving & q.numerator.names), None)
+    if q is not None:
+        parts = [emitted(e, indices, emit, found) for e in (q.numerator, q.divisor)]
+        alone, value = str(q), emit("floor_divide", parts, {})
+        rest = substitute_dim(d, {q: Size.named(alone)})
+        return emitted(rest, {**indices, alone: value}, emit, found)
+    name = min(moving, default=None)
     if name is not None and d == Size.named(name):
         return indices[name]
     if name is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from ir.analysis.ranges import Range, index_range, never_negative
 from ir.opdef import Assumption, broadcast, collecting
 from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
-from ir.types import Dim, Size, substitute_dim
+from ir.types import Dim, Size, rests_on, substitute_dim
 from ir.uses import blocks, dim_names, loop_sizes
 
 Condition = Require | Assumption
@@ -45,7 +45,7 @@ class KnownConditions:
     def plain(self, d: Dim) -> Dim:
         """`d` in names that are not known to equal others."""
         for name, other in self.names:
-            if isinstance(d, Size) and name in d.names:
+            if isinstance(d, Size) and (name in d.names or name in d.quotients):
                 d = substitute_dim(d, {name: other})
         return d
 
@@ -82,11 +82,11 @@ class KnownConditions:
 
 
 def _solved(gap: Dim) -> tuple[str, Dim] | None:
-    """A name and the dim that it equals if `gap` is 0."""
+    """A name, or a quotient, and the dim that it equals if `gap` is 0."""
     terms = gap.terms if isinstance(gap, Size) else ()
     for names, factor in terms:
         alone = sum(n in names for n in names) == 1 and len(names) == 1
-        once = alone and sum(names[0] in m for m, _ in terms) == 1
+        once = alone and sum(rests_on(m, names[0]) for m, _ in terms) == 1
         if once and abs(factor) == 1:
             return names[0], Size.named(names[0]) - gap * factor
     return None

@@ -12,7 +12,7 @@ from ir.layout import row_major
 from ir.opdef import view_rule
 from ir.ops.views import place_of
 from ir.program import ENDLESS, Node, Op, Program, Scan, Seq, Value
-from ir.types import Dim, Size, evaluate_dim
+from ir.types import Dim, Quotient, Size, evaluate_dim, substitute_dim
 from ir.uses import walk
 
 #: extents are in bytes: more than memory holds, far below 64 bits, and small enough that one kernel
@@ -29,9 +29,20 @@ def extents(program: Program, bounds: Mapping[str, Dim | None] | None = None) ->
     for node in walk(program.ops):
         for d in _of(node):
             if not isinstance(d, Size) or d.names <= sizes:
-                d = absolute(d)
-                out[d.substitute(known) if isinstance(d, Size) else d] = None
+                out[substitute_dim(absolute(d), known)] = None
+        for q in _quotients(node):
+            if q.numerator.names <= sizes:
+                out[substitute_dim(absolute(q.numerator), known)] = None
     return tuple(out)
+
+
+def _quotients(node: Node) -> Iterator[Quotient]:
+    """The quotients in the types of a node, and those in their numerators."""
+    dims = (d for v in node.results for d in v.type.shape if isinstance(d, Size))
+    todo = [q for d in dims for q in d.quotients]
+    for q in todo:
+        yield q
+        todo += q.numerator.quotients
 
 
 def too_large(program_extents: tuple[Dim, ...], sizes: Mapping[str, int]) -> bool:
@@ -41,10 +52,11 @@ def too_large(program_extents: tuple[Dim, ...], sizes: Mapping[str, int]) -> boo
 
 
 def absolute(d: Dim) -> Dim:
-    """`d` with the sign of every term positive."""
+    """`d` with the sign of every term positive, and with quotients that are at least 1."""
     if not isinstance(d, Size):
         return abs(d)
-    return Size(tuple((names, abs(k)) for names, k in d.terms))
+    up: dict[str, Dim] = {q: Size.named(q) + 1 for q in d.quotients}
+    return substitute_dim(Size(tuple((names, abs(k)) for names, k in d.terms)), up)
 
 
 def _of(node: Node) -> Iterator[Dim]:

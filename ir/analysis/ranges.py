@@ -23,11 +23,22 @@ from typing import NamedTuple, TypeAlias
 from ir.analysis.affine import index_name, loops_around, polynomial
 from ir.program import Cond, Fused, Last, Node, Op, Program, Scan, Stack, Value
 from ir.rewrite import Block
-from ir.types import Dim, Size, is_natural, names_in, only_terms, slope, substitute_dim
+from ir.types import (
+    Dim,
+    Size,
+    is_natural,
+    names_in,
+    only_terms,
+    rests_on,
+    slope,
+    substitute_dim,
+)
 from ir.uses import entering, walk
 
 #: by how much a fact is multiplied at most
 LARGEST_FACTOR = 4
+#: by how much a dim is multiplied at most, so that its quotients go
+LARGEST_SCALE = 1 << 20
 
 
 class Range(NamedTuple):
@@ -98,7 +109,7 @@ def _at_end(d: Dim, name: str, found: Range, upper: bool) -> Dim | None:
 
 def _rises(d: Dim, name: str, ranges: Ranges) -> bool | None:
     """Whether `d` surely never falls (True) or never rises (False) with a name."""
-    factors = [k for names, k in d.terms if name in names] if isinstance(d, Size) else []
+    factors = [k for m, k in d.terms if rests_on(m, name)] if isinstance(d, Size) else []
     if min(factors) > 0 or max(factors) < 0:
         return factors[0] > 0
     factor = slope(d, name)
@@ -139,8 +150,32 @@ def never_negative(d: Dim, facts: Sequence[Dim] = (), ranges: Ranges = no_ranges
         return True
     least = extreme(d, ranges, largest=False)
     d = d if least is None else least
-    factors = range(1, LARGEST_FACTOR + 1)
+    if _follows(d, facts, 1):
+        return True
+    below, times = _without_quotients(d)
+    return times > 1 and _follows(below, facts, times)
+
+
+def _follows(d: Dim, facts: Sequence[Dim], times: int) -> bool:
+    factors = [k * n for n in {1, times} for k in range(1, LARGEST_FACTOR + 1)]
     return is_natural(d) or any(is_natural(d - f * k) for f in facts for k in factors)
+
+
+def _without_quotients(d: Dim) -> tuple[Dim, int]:
+    """`(e, k)` without quotients of sizes, such that `d` is not negative where `e` is not, for a
+    positive k: `k * d` lies less than k above `e`. Quotients in products stay."""
+    times = 1
+    while isinstance(d, Size):
+        factors = dict(d.terms)
+        q = next((q for q in d.quotients if (q,) in factors), None)
+        if q is None or times * q.divisor > LARGEST_SCALE:
+            break
+        factor, n = factors[(q,)], q.divisor
+        rest = d - Size.named(q) * factor
+        # n * q lies in [numerator - n + 1, numerator]
+        least = q.numerator if factor < 0 else q.numerator - (n - 1)
+        d, times = rest * n + least * factor, times * n
+    return d + (times - 1), times
 
 
 def natural_bound(d: Dim, ranges: Ranges) -> Dim | None:
@@ -164,7 +199,7 @@ def natural_bound(d: Dim, ranges: Ranges) -> Dim | None:
 
 def _without_falling(d: Dim, name: str) -> Dim:
     """`d` without the terms that fall with a name."""
-    return only_terms(d, lambda names, k: k > 0 or name not in names)
+    return only_terms(d, lambda names, k: k > 0 or not rests_on(names, name))
 
 
 # ---------------------------------------------------------------- what conditions say

@@ -32,10 +32,7 @@ def windows(n: Dim, k: Dim, stride: int, padding: tuple[Dim, Dim], dilation: int
     """Return the number of windows of `k` taps along an axis of `n` pixels."""
     gap = n + padding[0] + padding[1] - dilation * (k - 1) - 1
     assume(gap, ">=", 0)
-    steps = floor_divide(gap, stride)
-    if steps is None:
-        raise ShapeError(f"{n} pixels in steps of {stride}: their number depends on {n}")
-    return steps + 1
+    return floor_divide(gap, stride) + 1
 
 
 def require_image(name: str, x: Type) -> None:
@@ -194,24 +191,26 @@ def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: PairAttrs) -> Value
         whole = _phase(b, g, w, (0, 0), sizes, a)
         assert whole is not None
         return whole
-    out = zeros(b, x.type)
+    named = any(isinstance(n, Size) for n in sizes)
+    most = [_count(n, s, 0) for n, s in zip(sizes, (sy, sx))]
+    wide = (most[0] * sy, most[1] * sx) if named else sizes
+    out = zeros(b, x.type.with_shape((*x.type.shape[:2], *wide)))
     for py, px in np.ndindex(sy, sx):
-        counts = [_count(n, s, p) for n, s, p in zip(sizes, (sy, sx), (py, px))]
+        # a phase of a named size, which may have no pixel, gets as many as the first one has
+        counts = [_count(n, s, p) for n, s, p in zip(wide, (sy, sx), (py, px))]
         part = _phase(b, g, w, (py, px), counts, a) if 0 not in counts else None
         if part is not None:
             rows = b.slice(out, axis=2, start=py, length=counts[0], step=sy)
             rows = b.set_slice(rows, part, axis=3, start=px, step=sx)
             out = b.set_slice(out, rows, axis=2, start=py, step=sy)
+    for axis, n in enumerate(sizes, 2):
+        out = out if wide[axis - 2] == n else b.slice(out, axis=axis, start=0, length=n)
     return out
 
 
 def _count(n: Dim, stride: int, phase: int) -> Dim:
     """Return the number of pixels phase, phase + stride, ... below `n`."""
-    if isinstance(n, Size):
-        if stride == 1:
-            return n
-        raise ShapeError(f"{n} pixels in steps of {stride}: their number depends on {n}")
-    return len(range(phase, n, stride))
+    return floor_divide(n - phase + (stride - 1), stride)
 
 
 def _weight_grad(b: Builder, g: Value, x: Value, w: Value, a: PairAttrs) -> Value:

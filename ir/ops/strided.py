@@ -119,20 +119,16 @@ def _unfold_types(x: Type, axis: int, size: int, step: int) -> Type:
     except ShapeError:
         raise ShapeError(f"unfold: a window of {size} along axis {at} of {x}") from None
     count = _windows(n, size, step)
-    if count is None:
-        raise ShapeError(f"unfold of {x}: how many windows every {step} elements?")
     return x.with_shape((*x.shape[:at], count, *x.shape[at + 1 :], size))
 
 
-def _windows(n: Dim, size: int, step: int) -> Dim | None:
-    """Return the number of windows in `n` elements, if it is a polynomial."""
-    gaps = floor_divide(n - size, step)
-    return None if gaps is None else gaps + 1
+def _windows(n: Dim, size: int, step: int) -> Dim:
+    """Return the number of windows in `n` elements."""
+    return floor_divide(n - size, step) + 1
 
 
-def _unfolded(x: Strided, axis: int, size: int, step: int) -> Strided | None:
-    count = _windows(x.shape[axis % x.ndim], size, step)
-    return None if count is None else x.unfold(axis, size, step, count)
+def _unfolded(x: Strided, axis: int, size: int, step: int) -> Strided:
+    return x.unfold(axis, size, step, _windows(x.shape[axis % x.ndim], size, step))
 
 
 def _unfold_ref(x: np.ndarray, axis: int, size: int, step: int) -> np.ndarray:
