@@ -23,7 +23,7 @@ from dy2st.state.containers.tagged_union import TaggedUnion, is_number
 from dy2st.state.ownership import note_contents, refuse
 from dy2st.state.traced_list import MOST_ELEMENTS, TraceList, contents
 from dy2st.trace import scalar as number
-from dy2st.trace.conditions import at_most, check_cut
+from dy2st.trace.conditions import at_most, check_cut, surely_at_most
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar, kind_of
 from dy2st.trace.symint import SymInt, SymRange, is_symint
@@ -232,6 +232,9 @@ def check_some(trace: Trace, some: RuntimeScalar, name: str, default: bool) -> N
 
 def _better(trace: Trace, name: str, x: Any, y: Any) -> object:
     """Like Python: `y` where it is smaller (larger) than `x`, else `x`."""
+    for least, most in ((x, y), (y, x)):
+        if surely_at_most(trace, least, most):
+            return least if name == "min" else most
     test = settled_condition(trace, y < x if name == "min" else y > x)
     if not is_runtime_scalar(test):
         return y if test else x

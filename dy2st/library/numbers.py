@@ -22,10 +22,11 @@ from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.item import number as number_in
 from dy2st.trace.scalar import DTYPES, is_runtime, is_runtime_scalar, kind_of, stop
-from dy2st.trace.symint import is_symint
+from dy2st.trace.symint import floored, is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import perform
 from ir import OPS, Value
+from ir.analysis.ranges import never_negative
 from ir.types import F64
 
 
@@ -45,8 +46,20 @@ def converted_to(trace: Trace, x: Any, kind: type) -> Any:
     if kind is int and kind_of(n) is int:
         return n
     if kind is int and kind_of(n) is float:
-        return number.truncated(n)
+        whole = rounded(trace, n, math.trunc)
+        return number.truncated(n) if whole is None else whole
     return number.make(trace, number.value_in(trace, n, DTYPES[kind]), n)
+
+
+def rounded(trace: Trace, n: object, how: Callable[..., object]) -> object:
+    """A float that is a size by a number, rounded: a size; None for others."""
+    dim, by = (n.ratio if is_runtime_scalar(n) else None) or (0, 0)
+    if not by or how is math.trunc and not never_negative(dim):
+        return None
+    whole = floored(trace, dim * -1 if how is math.ceil else dim, by)
+    if whole is None:
+        return None
+    return trace.sym(whole * -1 if how is math.ceil else whole)
 
 
 def _conversion(kind: type) -> Callable[..., object]:
@@ -98,6 +111,9 @@ def _math(f: Callable[..., object], row: str, integer: bool) -> Callable[..., ob
         x = converted_to(trace, args[0], float)
         if type(x) is float:
             return perform(f, x)
+        whole = rounded(trace, args[0], f) if integer else None
+        if whole is not None:
+            return whole
         value = trace.emit(row, [x.value], {})
         if not integer:
             check_result(trace, f.__name__, x.value, value)

@@ -146,7 +146,7 @@ class BodyTrace(LoopTrace):
     ) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
         self.over, self.code, self.names, self.unroll = over, code, code.names, code.unroll
-        self.loop.limit = over.limit
+        self.loop.limit = over.limit or self.loop.limit
         self.loop.open = code.test is not None or over.more is not None
 
     def roll(self, site: Loc, reason: str, asks: bool = False) -> None:

@@ -150,7 +150,7 @@ def cut_off(op: str, gap: Dim, home: TraceInterface) -> int:
     (loop,) = loops
     first = substitute_dim(gap, {loop.name: 0})
     for k in range(1, cut_at_most(loop, home) + 1):
-        if loop.limit is None:
+        if loop.limit is None or factor % loop.limit[0]:
             last = first + (loop.trip - 1 - k) * factor
         else:
             last = first + (loop.limit[1] - loop.limit[0] * k) * (factor // loop.limit[0])
@@ -195,6 +195,14 @@ def run_apart(k: int, loops: Iterable[TracedLoop]) -> None:
     if k:
         reason = f"the last {'iteration differs' if k == 1 else f'{k} iterations differ'}"
         raise NeedsConcrete(reason, loops, cut=k)
+
+
+def surely_at_most(home: TraceInterface, x: object, y: object) -> bool:
+    """Whether an integer that follows from sizes and indices is never larger than another one, in
+    any call."""
+    if not all(is_symint(q) or type(q) is int for q in (x, y)):
+        return False
+    return bool(home.sizes.surely(dim_of(y) - dim_of(x), 0))
 
 
 def at_most(home: TraceInterface, x: object, y: object) -> bool:

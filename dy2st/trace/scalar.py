@@ -11,6 +11,7 @@ Integers beyond 64 bits wrap around; a float is a double, as in Python.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeGuard
@@ -21,7 +22,7 @@ from dy2st.trace.trace_state import TraceInterface
 from dy2st.trace.user_stack import perform, raise_again, user_name
 from ir import Value
 from ir.messages import Shown
-from ir.types import BOOL, F64, I64, DType, Size
+from ir.types import BOOL, F64, I64, Dim, DType, Size
 
 KINDS: dict[DType, type] = {BOOL: bool, I64: int, F64: float}
 DTYPES = {kind: dtype for dtype, kind in KINDS.items()}
@@ -53,10 +54,11 @@ class RuntimeScalar:
     `implies` are facts that hold where a bool is true, `implied` facts of which each makes it true.
     `mixed`: data decides whether eager has a bool or a bool tensor here; computing with it, or
     returning it, gives a tensor. `always` is its truth where that is known. `sides`: of an int that
-    a branch has decided, the int of each side, with facts of which each says that it ran.
+    a branch has decided, the int of each side, with facts of which each says that it ran. `ratio`:
+    of a float that is one size by a number, both, for `int(n / 2)`.
     """
 
-    __slots__ = ("always", "data", "home", "implied", "implies", "loops", "mixed", "sides", "value")
+    __slots__ = "always data home implied implies loops mixed ratio sides value".split()
 
     def __init__(
         self,
@@ -72,6 +74,7 @@ class RuntimeScalar:
         self.mixed = False
         self.always: bool | None = None
         self.sides: tuple[tuple[object, frozenset[PathCondition]], ...] = ()
+        self.ratio: tuple[Dim, int] | None = None
 
     @property
     def kind(self) -> type:
@@ -312,7 +315,29 @@ def arithmetic(home: TraceInterface, row: str, x: object, y: object) -> object:
         check_divisor(home, row, float in (a, b), right, y)
     if row == "pow":
         check_power(home, x, y, left, right)
-    return make(home, home.emit(row, [left, right], {}), x, y)
+    out = make(home, home.emit(row, [left, right], {}), x, y)
+    out.ratio = _ratio(row, x, y) if dtype == F64 else None
+    return out
+
+
+def _ratio(row: str, x: object, y: object) -> tuple[Dim, int] | None:
+    """`x row y` as a size by a number, if rounding to doubles leaves its integer part as it is."""
+    (n, d), (m, e) = _as_ratio(x), _as_ratio(y)
+    if row in ("add", "subtract") and e == 1 and d:
+        return (n + m * d if row == "add" else n - m * d), d
+    if row == "multiply" and d * e and d * e < 1 << 20 and d * e & (d * e - 1) == 0:
+        return n * m, d * e
+    return (n, d * m) if row == "divide" and d == e == 1 and type(m) is int and m > 0 else None
+
+
+def _as_ratio(x: object) -> tuple[Dim, int]:
+    """(0, 0) for what is none."""
+    if type(x) is RuntimeScalar:
+        return x.ratio or (0, 0)
+    if is_polynomial(x):
+        return x.dim, 1
+    exact = type(x) is int or type(x) is float and math.isfinite(x)
+    return x.as_integer_ratio() if exact else (0, 0)  # type: ignore[attr-defined,no-any-return]
 
 
 def bits(home: TraceInterface, row: str, x: object, y: object) -> object:

@@ -16,6 +16,15 @@ from ir.types import I64, Dim, names_in, substitute_dim
 TYPICAL = 1 << 20
 
 
+def _limit(trip: Dim) -> tuple[int, Dim] | None:
+    """What the index of a loop over a quotient stays below, times the divisor: see `TracedLoop`."""
+    if not isinstance(trip, Size) or len(trip.quotients) != 1:
+        return None
+    (q,) = trip.quotients
+    rest = trip - Size.named(q)
+    return (q.divisor, q.numerator + (rest - 1) * q.divisor) if isinstance(rest, int) else None
+
+
 @dataclass(eq=False)
 class SizeFacts:
     """Names of sizes, with the range of each.
@@ -133,7 +142,7 @@ class SizeFacts:
     def new_loop(self, trip: Dim) -> TracedLoop:
         """A loop of at most `trip` iterations, with a new index."""
         name = self.new_name("t")
-        loop = TracedLoop(name, trip, Value(Type(I64), "t"))
+        loop = TracedLoop(name, trip, Value(Type(I64), "t"), limit=_limit(trip))
         self.loops[name] = loop
         return loop
 

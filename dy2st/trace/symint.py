@@ -26,7 +26,16 @@ from ir import Require, Value
 from ir.analysis.affine import emitted
 from ir.analysis.ranges import interval
 from ir.program import ENDLESS
-from ir.types import Dim, Size, divide, line, names_in
+from ir.types import (
+    LARGEST_DIVISOR,
+    Dim,
+    Size,
+    divide,
+    floor_divide,
+    line,
+    names_in,
+    substitute_dim,
+)
 
 #: iterations that may run before a loop so that a comparison is the same in all others
 MOST_SETTLED = 16
@@ -157,9 +166,24 @@ def _division(name: str) -> Callable[[SymInt, object], object]:
             return make(exact, self.home)
         if exact is not None and name == "mod":
             return 0
+        whole = None if type(other) is not int else floored(self.home, self.dim, other)
+        if whole is not None and name != "truediv":
+            n = whole if name == "floordiv" else self.dim - whole * other  # type: ignore[operator]
+            return make(n, self.home)
         return scalar.arithmetic(self.home, scalar.ROWS[name], self, other)
 
     return method
+
+
+def floored(home: TraceInterface, dim: Dim, by: int) -> Dim | None:
+    """`dim // by` as a size, if that is one: of sizes of the arguments by a positive number."""
+    given = names_in(dim) <= home.sizes.hints.keys() and not home.sizes.streamed
+    if not given or not 0 < by < LARGEST_DIVISOR:
+        return None
+    try:
+        return floor_divide(dim, by)
+    except ValueError:  # too long to be written
+        return None
 
 
 def _reversed(name: str) -> Callable[[SymInt, object], object]:
@@ -382,19 +406,23 @@ class SymRange:
     @property
     def trip(self) -> Dim:
         """Iterations, assuming that the range does not run backwards."""
-        gap = dim_of(self.stop) - dim_of(self.start)
-        if abs(self.step) == 1:
-            return gap * self.step
-        exact = divide(gap, self.step)
-        if exact is None:
+        found = self._steps()
+        if found is None:
             raise NeedsConcrete(f"range with step {self.step}", self.loops)
-        return exact
+        return found
+
+    def _steps(self) -> Dim | None:
+        gap = (dim_of(self.stop) - dim_of(self.start)) * (1 if self.step > 0 else -1)
+        exact = divide(gap, abs(self.step))
+        if exact is not None:
+            return exact
+        (home, *_) = [q.home for q in (self.start, self.stop) if is_symint(q)]
+        return floored(home, gap + (abs(self.step) - 1), abs(self.step))
 
     @property
     def divides(self) -> bool:
-        """Whether the number of iterations is a polynomial."""
-        gap = dim_of(self.stop) - dim_of(self.start)
-        return abs(self.step) == 1 or divide(gap, self.step) is not None
+        """Whether the number of iterations is a size."""
+        return self._steps() is not None
 
     @property
     def loops(self) -> frozenset[TracedLoop]:

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from dy2st.capture.adapters.table import adapter, int_of
+from dy2st.capture.adapters.table import adapter, dims_of, int_of
 from dy2st.capture.detached_writes import write
 from dy2st.trace.emitter import Emitter, NoRow, detached
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime
 from ir.ops.images import Padding
-from ir.types import FLOATS, Dim, Type, product
+from ir.types import FLOATS, Dim, Type, divide, floor_divide, product
 
 
 def image(e: Emitter, x: object, layout: str) -> tuple[Dim, ...]:
@@ -78,8 +78,8 @@ def same(n: Dim, taps: int, stride: int) -> tuple[int, int]:
     """Padding such that there is one window for every `stride` pixels."""
     if isinstance(n, int):
         total = max((-(-n // stride) - 1) * stride + taps - n, 0)
-    elif stride == 1:
-        total = taps - 1
+    elif divide(n, stride) is not None:
+        total = max(taps - stride, 0)
     else:
         raise NoRow(f"SAME for {n} pixels in steps of {stride}")
     return total // 2, total - total // 2
@@ -138,7 +138,7 @@ def pad3d(
     last = 4 if data_format == "NCDHW" else 3
     out = x
     for k in range(3):
-        low, high = int_of(paddings[2 * k]), int_of(paddings[2 * k + 1])
+        low, high = dims_of(paddings[2 * k : 2 * k + 2])
         out = padded(e, out, last - k, (low, high), mode, pad_value)
     return e.assign(x) if out is x else out
 
@@ -150,19 +150,21 @@ def pad(e: Emitter, x: object, paddings: object, pad_value: object = 0.0) -> obj
         raise NoRow("padding by tensors")
     out = x
     for axis in range(e.type(x).ndim):
-        ends = int_of(paddings[2 * axis]), int_of(paddings[2 * axis + 1])
-        out = padded(e, out, axis, ends, "constant", pad_value)
+        low, high = dims_of(paddings[2 * axis : 2 * axis + 2])
+        out = padded(e, out, axis, (low, high), "constant", pad_value)
     return e.assign(x) if out is x else out
 
 
 PADDED = ("constant", "replicate", "reflect", "circular")
 
 
-def padded(e: Emitter, x: object, axis: int, ends: tuple[int, int], mode: str, value: float) -> Any:
+def padded(e: Emitter, x: object, axis: int, ends: tuple[Dim, Dim], mode: str, value: float) -> Any:
     """With so many elements before and behind an axis."""
     low, high = ends
-    if min(low, high) < 0:
+    if any(isinstance(q, int) and q < 0 for q in ends):
         raise NoRow("padding that leaves out elements")
+    for q in ends:
+        e.trace.require(q, 0, "padding")
     if low == high == 0:
         return x
     before = [edge(e, x, axis, low, False, mode, value)] if low else []
@@ -171,7 +173,7 @@ def padded(e: Emitter, x: object, axis: int, ends: tuple[int, int], mode: str, v
 
 
 def edge(
-    e: Emitter, x: object, axis: int, count: int, last: bool, mode: str, value: float
+    e: Emitter, x: object, axis: int, count: Dim, last: bool, mode: str, value: float
 ) -> FakeTensor:
     """Return a number of padding elements before an axis, or behind it."""
     t = e.type(x)
@@ -207,8 +209,6 @@ def pool2d(
     sizes = image(e, x, data_format)[2:]
     if isinstance(kernel_size, FakeTensor):
         raise NoRow("a window that is a tensor")
-    if not all(isinstance(d, int) for d in sizes) and not e.trace.sizes.streamed:
-        raise NoRow("a plane of named sizes")
     taps, stride = pair_of(kernel_size), pair_of(strides)
     if global_pooling or (adaptive and taps == (1, 1)):
         return whole_plane(e, x, pooling_type)
@@ -237,8 +237,13 @@ def reaching(
     """Padding with which the last window, which reaches beyond the given one, is there as well."""
     out = []
     for n, k, s, (low, high) in zip(sizes, taps, stride, padding):
-        if not (isinstance(n, int) and isinstance(low, int) and isinstance(high, int)):
+        if not (isinstance(low, int) and isinstance(high, int)):
             raise NoRow(f"ceil_mode over {n} pixels")
+        if not isinstance(n, int):
+            if s > k - high:
+                raise NoRow(f"a window without a pixel, for some number {n} of them")
+            out.append((low, high + s - 1))
+            continue
         last = -(-(n + low + high - k) // s) * s
         if last >= n + low:
             raise NoRow("a window without a pixel")
@@ -263,10 +268,10 @@ def adapted(e: Emitter, x: object, count: tuple[int, int], how: str) -> FakeTens
     """Adaptive pooling: a number of windows along each axis, which may differ in size and overlap
     by a pixel."""
     sizes, plain = e.type(x).shape[2:], ((0, 0), (0, 0))
-    if how != "avg" or not all(isinstance(d, int) for d in sizes):
+    if how != "avg":
         raise NoRow(f"{count} windows over {sizes}")
-    if all(d % n == 0 for d, n in zip(sizes, count)):  # type: ignore[operator]
-        taps = tuple(d // n for d, n in zip(sizes, count))  # type: ignore[operator]
+    if all(isinstance(d, int) and d % n == 0 for d, n in zip(sizes, count)):
+        taps = tuple(int_of(floor_divide(d, n)) for d, n in zip(sizes, count))
         total = e.sum_pool(x, taps=taps, stride=taps, padding=plain)
         return e.divide(total, e.full(float(taps[0] * taps[1]), e.type(x).dtype))
     if sum(count) > UNEQUAL:
@@ -280,7 +285,7 @@ def unequal(e: Emitter, x: object, count: Sequence[int]) -> object:
     for axis, n in enumerate(count, 2):
         d, rows = e.type(x).shape[axis], []
         for k in range(n):
-            first, end = k * d // n, -(-(k + 1) * d // n)
+            first, end = floor_divide(k * d, n), -1 * floor_divide(-(k + 1) * d, n)
             part = e.slice(x, axis=axis, start=first, length=end - first)
             rows.append(e.sum(part, axes=(axis,), keepdim=True))
         x = rows[0] if n == 1 else e.concat(*rows, axis=axis)
@@ -354,9 +359,9 @@ def trained(
         raise NoRow("a momentum that the program computes")
     shape = e.type(x).shape
     rest = product(d for k, d in enumerate(shape) if k != axis)
-    fixed = product(d for k, d in enumerate(shape) if k != axis and isinstance(d, int))
-    if isinstance(fixed, int) and fixed < 2:
+    if isinstance(rest, int) and rest < 2:
         raise NoRow(f"a channel of {rest} elements, of which Paddle takes one as it is")
+    e.trace.require(rest, 2, "batch_norm of more than one element of a channel")
     y, own, spread = e.batch_norm(x, weight, shift, axis=axis, epsilon=epsilon)
     still = Emitter(e.trace)
     for kept, new in ((mean, own), (variance, spread)):

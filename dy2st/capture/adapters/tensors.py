@@ -18,7 +18,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.memory import layout
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
 from dy2st.trace.signals import Refused
-from dy2st.trace.symint import dim_of, is_symint, note_measured
+from dy2st.trace.symint import dim_of, floored, is_symint, note_measured
 from ir.loc import source_error
 from ir.ops.tensor import resolve_shape
 from ir.types import BOOL, F32, I32, I64, Dim, Size, divide, product
@@ -87,7 +87,7 @@ def arange(
     elif step == 1 and not any(isinstance(q, float) for q in (start, end)):
         n = dim_of(end) - dim_of(start)
         e.trace.require(n, 0, "arange")
-    elif (steps := _steps(start, end, step)) is not None:
+    elif (steps := _steps(e, start, end, step)) is not None:
         n = steps
         e.trace.require(n, 0, "arange")
     else:
@@ -108,12 +108,15 @@ def arange(
     return out
 
 
-def _steps(start: object, end: object, step: Any) -> Dim | None:
-    """Return the number of steps to an end that is a size, if the division has no remainder."""
+def _steps(e: Emitter, start: object, end: object, step: Any) -> Dim | None:
+    """Return the number of steps to an end that is a size, if that is one."""
     if any(isinstance(q, float) and q != int(q) for q in (start, end, step)) or is_symint(step):
         return None
     gap = dim_of(end) - dim_of(start) if is_symint(end) else None
-    return None if gap is None or int(step) < 1 else divide(gap, int(step))
+    if gap is None or int(step) < 1:
+        return None
+    exact = divide(gap, int(step))
+    return floored(e.trace, gap + (int(step) - 1), int(step)) if exact is None else exact
 
 
 @adapter("assign")

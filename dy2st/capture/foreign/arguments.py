@@ -121,5 +121,6 @@ def dims_in(literal: object) -> Iterator[Size]:
             yield from dims_in(q)
 
 
-def size_names(literal: object) -> set[str]:
-    return {n for d in dims_in(literal) for n in d.names}
+def factors_in(literal: object) -> set[str]:
+    """The named sizes and quotients of which the sizes that are arguments consist."""
+    return {n for d in dims_in(literal) for n in d.factors}

@@ -227,7 +227,8 @@ def drawn(trace: Trace, f: Any, name: str, args: Sequence[Any], kwargs: Mapping[
     template = HostArguments(trace, name, tensors=False)
     literal = template.all(args, kwargs)
     ones = [np.ones((), v.type.dtype.numpy) for v in template.operands]
-    names, exact = sorted(sizes_in(literal)), not template.operands
+    names = sorted({n for q in flat(literal) if isinstance(q, Size) for n in q.factors})
+    exact = not template.operands
     result = probed(f, name, lambda sizes: rebuilt(literal, ones, sizes), names, exact)
     if result.type is not None and result.type.shape and not exact:
         check_sizes(f, name, literal, template.operands, names, result)
@@ -249,8 +250,8 @@ def check_sizes(
     if other.type != result.type:
         raise refuse(
             f"the size in {name}() is a number that the program computes.",
-            "The shape of an array has to follow from the shapes of the inputs: `n` and `2 * n + 1`"
-            " do, `n // 2` and numbers read from tensors do not.",
+            "The shape of an array has to follow from the shapes of the inputs: `n` and `n // 2`"
+            " do, `n // m` and numbers read from tensors do not.",
             "Draw an array of the largest size, and take a part of it.",
         )
 

@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from dy2st.capture.foreign import gradient
-from dy2st.capture.foreign.arguments import dims_in, rebuild, size_names
+from dy2st.capture.foreign.arguments import dims_in, factors_in, rebuild
 from dy2st.capture.foreign.refusals import another_type, shape_by_value
 from dy2st.capture.foreign.run import function, is_void, run
 from dy2st.trace.emitter import grad_enabled
@@ -64,15 +64,17 @@ class ProbeInconclusive(ValueError):
 
 
 class Probe:
-    """Runs the kernel on stand-ins and reads off result types, aliases and writes."""
+    """Runs the kernel on stand-ins and reads off result types, aliases and writes. `sizes` are all
+    that dims of the call consist of: names, and quotients as if they were names."""
 
     def __init__(
         self, trace: Trace, name: str, literal: Any, types: Sequence[Type], known: Sequence[Any]
     ) -> None:
         self.trace, self.name, self.literal, self.types = trace, name, literal, types
         self.known = known
-        inside = {n for q in known for n in size_names(tuple(dim_of(d) for d in sizes_in(q)))}
-        self.sizes = sorted({n for t in types for n in t.names} | size_names(literal) | inside)
+        numbers = tuple(dim_of(d) for q in known for d in sizes_in(q))
+        shapes = tuple(d for t in types for d in t.shape)
+        self.sizes = sorted(factors_in((shapes, literal, numbers)))
         self.same = {n: n for n in self.sizes}
         self.definite = False
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dy2st.trace.conditions import at_most, check_cut, check_cuts
+from dy2st.trace.conditions import at_most, check_cut, check_cuts, surely_at_most
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import size_of
@@ -149,6 +149,10 @@ def bound(trace: Trace, at: Any, size: Any) -> Any:
     front = at + size if holds(at < 0, at) else at
     if is_symint(front) and any(loop.fits for loop in front.loops):
         return front
+    if surely_at_most(trace, 0, front) and surely_at_most(trace, front, size):
+        return front
+    if surely_at_most(trace, size, front):
+        return size
     if unknown(front < 0):
         return _clamped(trace, at, size)
     if at_most(trace, size, front):

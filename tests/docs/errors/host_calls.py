@@ -212,7 +212,7 @@ def mode_that_is_no_bool(x):
 
 @example(X, options={"input_spec": NAMED})
 def shape_of_a_draw_that_is_no_multiple(x):
-    return paddle.to_tensor(np.random.rand(x.shape[0] // 2 + x.shape[0] * x.shape[0]))
+    return paddle.to_tensor(np.random.rand(100 // x.shape[0]))
 
 
 @example(X, ends=False)
