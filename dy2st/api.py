@@ -24,6 +24,7 @@ from dy2st.runtime import calls
 from dy2st.state.ownership import TRANSLATIONS
 from dy2st.state.signature import Signature, spec_signatures
 from dy2st.trace.trace import current
+from dy2st.trace.user_stack import is_internal
 from executor import require_device
 from ir import Program, SourceError
 
@@ -131,19 +132,31 @@ class StaticFunction:
         return self.__dy2st_cache__.find(Signature(args, kwargs))
 
     def _entry_of_spec(self) -> Entry:
-        """The entry of the first call made up from the input_spec that can be translated."""
-        spec: Sequence[Any] | None = self.__dy2st_cache__.input_spec
+        """The entry of the first call made up from the input_spec that can be translated, one that
+        leaves all sizes open if there is any."""
+        cache = self.__dy2st_cache__
+        spec: Sequence[Any] | None = cache.input_spec
         if spec is None:
             raise TypeError("give arguments, or an input_spec to to_static")
-        first: SourceError | None = None
+        first: Exception | None = None
+        special: Entry | None = None
         for signature in spec_signatures(spec):
             try:
-                return self.__dy2st_cache__.find(signature)
-            except SourceError as e:
+                entry = cache.find(signature)
+            except Exception as e:  # one of the function's own for a size that it does not take
+                if is_internal(e):
+                    raise
                 if first is None:
                     first, shapes = e, [list(q.shape) for q in signature.leaves]
+                continue
+            if entry in cache.entries.get(signature.general, ()):
+                return entry
+            special = special or entry
+        if special is not None:
+            return special
         assert first is not None
-        if any(None in s.shape or -1 in s.shape for s in spec):
+        named = any(None in s.shape or -1 in s.shape for s in spec)
+        if named and isinstance(first, SourceError):
             text = ", ".join(map(str, shapes))
             first.reason += f"\nThe open sizes of the input_spec stand for numbers here: {text}."
         raise first

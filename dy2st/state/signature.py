@@ -189,17 +189,29 @@ def _fill(
     return known[id(a)]
 
 
+#: pixels and frames, which stride after stride divides
+LARGE = 96
+
+
 def spec_signatures(spec: Sequence[Any]) -> Iterator[Signature]:
     """Calls made up from an input_spec: zeros, with a number for each dim that is open.
 
     First all numbers differ, so that nothing is taken for equal that need not be; then those of one
-    axis are equal; then all are. Sizes that a program needs to be equal are its `requires`.
+    axis are equal; then all are. Then they are large, but for the first axis, as images and sounds
+    may have to be. Sizes that a program needs to be equal are its `requires`.
     """
     most = max((len(s.shape) for s in spec), default=0)
     number = itertools.count(2)
     by_axis = list(range(2, 2 + most))
     made = set()
-    for choose in (lambda axis: next(number), lambda axis: by_axis[axis], lambda axis: 2):
+    choices: Sequence[Callable[[int], int]] = (
+        lambda axis: next(number),
+        lambda axis: by_axis[axis],
+        lambda axis: 2,
+        lambda axis: next(number) + LARGE * (axis > 0),
+        lambda axis: by_axis[axis] + LARGE * (axis > 0),
+    )
+    for choose in choices:
         shapes = tuple(
             tuple(choose(k) if d is None or int(d) < 0 else int(d) for k, d in enumerate(s.shape))
             for s in spec

@@ -241,3 +241,22 @@ def test_random_arrays_of_a_divided_length():
         np.random.seed(n)
         check.same(static(x), want)
     assert programs_of(static) == 1
+
+
+def test_a_file_for_images_that_must_be_large(tmp_path):
+    """Sizes made up from the spec are as large as it takes."""
+
+    def shrunk(x):
+        for _ in range(3):
+            assert x.shape[-1] > 2, "too small"
+            x = F.avg_pool2d(F.max_pool2d(x, 3, 2), 2, 2)
+        return x
+
+    spec = [InputSpec([None, 1, None, None], "float64")]
+    dy2st.save(shrunk, tmp_path / "model", spec)
+    x = check.data(1, 1, 97, 110, trained=False)
+    np.testing.assert_allclose(dy2st.load(tmp_path / "model")(x.numpy()), shrunk(x).numpy())
+    static = dy2st.to_static(shrunk, spec)
+    assert "((" in str(dy2st.program(static))
+    with pytest.raises(AssertionError, match="too small"):
+        static(check.data(1, 1, 9, 9))
