@@ -20,7 +20,7 @@ import numpy as np
 Monomial: TypeAlias = tuple[str, ...]
 #: the most products that a multiplication of sizes may make
 MOST_TERMS = 10_000
-#: the most characters of a size in a text, and dims of a type
+#: the most characters of a size in a text, and dims of a type or parentheses around a size
 LONGEST_TEXT, MOST_DIMS = 512, 32
 #: quotients by more than that are not sizes
 LARGEST_DIVISOR = 1 << 31
@@ -114,7 +114,9 @@ class Size:
     @cached_property
     def names(self) -> frozenset[str]:
         """The named sizes that must be known, those in quotients too."""
-        return frozenset(q for m, _ in self.terms for n in m for q in names_of(n))
+        if not self.quotients:
+            return self.factors
+        return frozenset(q for n in self.factors for q in names_of(n))
 
     @cached_property
     def factors(self) -> frozenset[str]:
@@ -424,10 +426,11 @@ def parse_dim(text: str) -> Dim:
 
 
 class _DimReader:
-    """`tokens`: those that are left, the next one last. Methods give None for what is no size."""
+    """`tokens`: those that are left, the next one last; `depth`: parentheses around the next one.
+    Methods give None for what is no size."""
 
     def __init__(self, tokens: list[str]) -> None:
-        self.tokens = tokens
+        self.tokens, self.depth = tokens, 0
 
     def took(self, *marks: str) -> str:
         return self.tokens.pop() if self.tokens and self.tokens[-1] in marks else ""
@@ -453,7 +456,9 @@ class _DimReader:
 
     def factor(self) -> Dim | None:
         if self.took("("):
-            inner = self.sum()
+            self.depth += 1
+            inner = self.sum() if self.depth <= MOST_DIMS else None
+            self.depth -= 1
             return inner if self.took(")") else None
         token = self.tokens.pop() if self.tokens else ""
         if token.isdigit():

@@ -93,27 +93,41 @@ def loop_sizes(ops: Iterable[Node]) -> Iterator[str]:
 
 def dim_names(value: object) -> set[str]:
     """The sizes named in an attribute: a dim, a type, or a container of such."""
-    names: set[str] = set()
+    return {n for d in sizes_in(value) for n in d.names}
+
+
+def sizes_in(value: object) -> Iterator[Size]:
+    """The dims that are not numbers in an attribute."""
     todo = [value]
     for q in todo:
-        if isinstance(q, (tuple, list)):
+        if isinstance(q, Size):
+            yield q
+        elif isinstance(q, (tuple, list)):
             todo += q
-        elif isinstance(q, (Size, Type)):
-            names |= q.names
+        elif isinstance(q, Type):
+            todo += q.shape
         elif isinstance(q, dict):
             todo += q.values()
-    return names
+
+
+def sizes_of(node: Node) -> Iterator[Size]:
+    """The dims that are not numbers in the types and the attributes of a node, not inside of it."""
+    yield from sizes_in([r.type for r in node.results])
+    if isinstance(node, Op):
+        yield from sizes_in(node.attrs)
+    elif isinstance(node, Fused):
+        yield from sizes_in(node.shape)
+    elif isinstance(node, Scan):
+        yield from sizes_in((node.trip, *(p.start for p in node.ports if isinstance(p, Seq))))
 
 
 def size_names(node: Node) -> set[str]:
     """The sizes that a node, or one inside of it, names in types and attributes."""
-    names = set().union(*[r.type.names for r in node.results])
+    names = {n for d in sizes_of(node) for n in d.names}
     if isinstance(node, Op):
-        return names | dim_names(node.attrs)
+        return names
     if isinstance(node, Fused):
-        return names.union(dim_names(node.shape), *map(size_names, node.body))
-    if isinstance(node, Scan):
-        names |= dim_names((node.trip, *(p.start for p in node.ports if isinstance(p, Seq))))
+        return names.union(*map(size_names, node.body))
     return names.union(*(size_names(n) for ops, _ in blocks(node) for n in ops))
 
 
@@ -149,6 +163,8 @@ __all__ = [
     "loop_sizes",
     "needs",
     "size_names",
+    "sizes_in",
+    "sizes_of",
     "users",
     "uses",
     "walk",

@@ -160,7 +160,7 @@ class _Stage:
 
     def quotient(self, q: Quotient) -> str:
         """Those of the sizes of a call are computed once in a kernel."""
-        value = f"({self.number(q.numerator)} / {q.divisor})"
+        value = f"(({self.number(q.numerator)}) / {q.divisor})"
         if not q.numerator.names <= self.program.sizes.keys():
             return value
         if q not in self.symbols:

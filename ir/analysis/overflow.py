@@ -13,7 +13,7 @@ from ir.opdef import view_rule
 from ir.ops.views import place_of
 from ir.program import ENDLESS, Node, Op, Program, Scan, Seq, Value
 from ir.types import Dim, Quotient, Size, evaluate_dim, substitute_dim
-from ir.uses import walk
+from ir.uses import sizes_of, walk
 
 #: extents are in bytes: more than memory holds, far below 64 bits, and small enough that one kernel
 #: comes to an end
@@ -37,9 +37,8 @@ def extents(program: Program, bounds: Mapping[str, Dim | None] | None = None) ->
 
 
 def _quotients(node: Node) -> Iterator[Quotient]:
-    """The quotients in the types of a node, and those in their numerators."""
-    dims = (d for v in node.results for d in v.type.shape if isinstance(d, Size))
-    todo = [q for d in dims for q in d.quotients]
+    """The quotients in the types and attributes of a node, and those in their numerators."""
+    todo = [q for d in sizes_of(node) for q in d.quotients]
     for q in todo:
         yield q
         todo += q.numerator.quotients

@@ -16,6 +16,7 @@ import dy2st
 from executor.gpu import DeviceArray, DriverError, HostCopyWarning
 from executor.gpu.arrays import uploaded
 from tests import check
+from tests.dy2st.capture.test_divided_sizes import IMAGES, Upsampled
 from tests.executor.gpu import emulator
 from tests.parity.programs import PROGRAMS
 from tests.parity.test_programs import compare, length, rows, sizes_of
@@ -360,3 +361,11 @@ def test_a_streaming_program_is_refused(tmp_path):
     dy2st.save(dy2st.stream(lambda x: x * 2, {"x": 1}, 4, spec), tmp_path / "double")
     with pytest.raises(dy2st.SourceError, match="streaming programs run on the CPU"):
         dy2st.load(tmp_path / "double", device="gpu")
+
+
+def test_strides_of_open_sizes():
+    """Sizes that are quotients, in training."""
+    shapes, spec = IMAGES[Upsampled]
+    args = iter([check.data(*shape) for shape in shapes])
+    options = {"input_spec": [InputSpec(spec, "float64")], "device": "gpu"}
+    check.trains(Upsampled, lambda: [next(args)], steps=len(shapes), **options)

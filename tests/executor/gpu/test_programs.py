@@ -25,6 +25,7 @@ from tests.executor.gpu import emulator
 from tests.executor.gpu.compiled import on_gpu
 from tests.executor.segmented import test_while_loops as control
 from tests.executor.test_executor import BAD_DATA, PICKED, ROWS, agree, bad_data, examples_program
+from tests.ir.test_quotients import CONV, SHAPES
 
 #: rows whose examples are one program, so that their kernels are compiled together
 TOGETHER = 12
@@ -393,3 +394,9 @@ def test_what_a_gpu_cannot_run_is_refused_before_anything_runs():
         NotImplementedError, match="a GPU cannot collect results of a loop without.*model.py:3"
     ):
         executor.compile(endless, backend="gpu")
+
+
+def test_quotients_of_sizes():
+    program, rng = parsed(CONV), np.random.default_rng(0)
+    for shape in SHAPES:
+        same(program, rng.normal(size=shape), rng.normal(size=(3, 2, 3, 3)))
