@@ -18,7 +18,8 @@ from dy2st.capture.detached_writes import write
 from dy2st.trace.emitter import Emitter, NoRow, detached
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime
-from ir.ops.images import Padding
+from ir.opdef import collecting
+from ir.ops.images import Padding, windows
 from ir.types import FLOATS, Dim, Type, divide, floor_divide, product
 
 
@@ -83,6 +84,15 @@ def same(n: Dim, taps: int, stride: int) -> tuple[int, int]:
     else:
         raise NoRow(f"SAME for {n} pixels in steps of {stride}")
     return total // 2, total - total // 2
+
+
+def windows_of(e: Emitter, n: Dim, taps: int, stride: int, dilation: int) -> Dim:
+    """Return the number of windows along an axis, of which there is one in every call."""
+    with collecting() as wanted:
+        count = windows(n, taps, stride, (0, 0), dilation)
+    for q in wanted:
+        e.trace.require(q.left - q.right, 0, "one window")
+    return count
 
 
 def taps_of(e: Emitter, w: object) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import perform
 from ir import Require, Size, Type
-from ir.types import evaluate_dim, product
+from ir.types import Dim, evaluate_dim, floor_divide, product
 
 #: ops whose result depends on the generator: stand-ins must not advance it
 RANDOM = frozenset(
@@ -54,6 +54,8 @@ UNCHECKED = frozenset(("warpctc", "warprnnt"))
 REGIONS = frozenset(("roi_align", "roi_pool", "psroi_pool"))
 
 
+#: the largest number by which a size is divided
+LONGEST_STEP = 8
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 #: numbers for sizes of the program beside indices of loops
 LARGER = (97, 109, 127, 139, 151, 163, 179, 191)
@@ -61,6 +63,22 @@ LARGER = (97, 109, 127, 139, 151, 163, 179, 191)
 
 class ProbeInconclusive(ValueError):
     """Stand-ins do not determine the result; eager Paddle has no such error."""
+
+
+NO_SHAPE = ProbeInconclusive("the shape of the result does not follow from the named sizes")
+
+
+def in_steps(name: str, base: int, found: Sequence[int]) -> Dim:
+    """The quotient that has these values from this size on; raises ProbeInconclusive."""
+    for step in range(1, LONGEST_STEP + 1):
+        slope = found[step] - found[0]
+        for rest in range(step):
+            d = floor_divide(
+                Size.named(name) * slope + (step * found[0] - base * slope + rest), step
+            )
+            if all(evaluate_dim(d, {name: base + k}) == n for k, n in enumerate(found)):
+                return d
+    raise NO_SHAPE
 
 
 class Probe:
@@ -108,13 +126,39 @@ class Probe:
         if any(len(q) != len(first) for q in moved.values()):
             raise ProbeInconclusive("the number of results follows from a named size")
         types = [self.affine(i, t, base, moved) for i, t in enumerate(first)]
-        larger, small = ({n: v + 3 for n, v in base.items()}, dict.fromkeys(base, 2))
-        for check, may_fail in ((larger, not self.are_sizes(larger)), (small, True)):
-            if not self.holds(types, check, may_fail):
-                raise ProbeInconclusive(
-                    "the shape of the result does not follow from the named sizes"
-                )
+        if not self.fit(types, base):
+            types = self.stepped(first, base)
+            if not self.fit(types, base):
+                raise NO_SHAPE
         return types, structure, written
+
+    def fit(self, types: Sequence[Type], base: Mapping[str, int]) -> bool:
+        """Whether the results have these types with larger and with small sizes."""
+        larger, small = ({n: v + 3 for n, v in base.items()}, dict.fromkeys(base, 2))
+        checks = ((larger, not self.are_sizes(larger)), (small, True))
+        return all(self.holds(types, check, may_fail) for check, may_fail in checks)
+
+    def stepped(self, first: Sequence[Type], base: Mapping[str, int]) -> list[Type]:
+        """Result types of which each dim follows from one size, in steps."""
+        if any(n in self.trace.sizes.births for n in base):
+            raise NO_SHAPE
+        along = {
+            n: [self.once({**base, n: v + k})[0] for k in range(2 * LONGEST_STEP + 1)]
+            for n, v in base.items()
+        }
+        out = []
+        for i, t in enumerate(first):
+            dims: list[Dim] = []
+            for axis in range(t.ndim):
+                seen = {n: [q[i].shape[axis] for q in types] for n, types in along.items()}
+                moving = [n for n, found in seen.items() if len(set(found)) > 1]
+                if len(moving) > 1:
+                    raise NO_SHAPE
+                dims.append(t.shape[axis])
+                for n in moving:
+                    dims[-1] = in_steps(n, base[n], [int(d) for d in seen[n]])  # type: ignore[arg-type]
+            out.append(t.with_shape(dims))
+        return out
 
     def tied(self) -> tuple[list[Type], object, dict[int, int]]:
         """The first run. Where the kernel does not take sizes that differ, sizes of the program are

@@ -217,15 +217,27 @@ def test_sizes_that_must_be_equal():
         static(check.data(1, 1, 6, trained=False), check.data(1, 1, 4, trained=False))
 
 
-def test_kernels_of_paddle_take_quotients():
+def test_kernels_of_paddle_take_and_give_quotients():
     def f(x):
-        y = F.max_pool2d(x, 2, 2)
+        y = F.interpolate(F.max_pool2d(x, 2, 1), scale_factor=0.5, mode="bilinear")
         return F.interpolate(y, size=x.shape[2:], mode="bilinear", align_corners=True)
 
     static = dy2st.to_static(f, input_spec=[InputSpec([1, 2, None, None], "float32")])
-    for h, w in ((6, 8), (5, 7)):
+    for h, w in ((6, 8), (5, 7), (16, 33)):
         x = check.data(1, 2, h, w, dtype="float32", trained=False)
         np.testing.assert_allclose(static(x), f(x), rtol=1e-5, atol=1e-6)
+    assert programs_of(static) == 1
+
+
+def test_windows_of_open_planes():
+    weight = check.data(3, 2, 2, 3, 3, trained=False)
+
+    def f(x):
+        return F.conv3d(x, weight, stride=2, padding=1), F.unfold(x[:, :, 0], 3, 2, 1)
+
+    static = dy2st.to_static(f, input_spec=[InputSpec([None, 2, None, None, None], "float64")])
+    for shape in ((1, 2, 4, 5, 6), (2, 2, 5, 8, 3)):
+        compared(static, f, check.data(*shape))
     assert programs_of(static) == 1
 
 

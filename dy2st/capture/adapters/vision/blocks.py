@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from dy2st.capture.adapters.images import padded
+from dy2st.capture.adapters.images import padded, windows_of
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor
-from ir.ops.images import windows
 from ir.types import FLOATS, Dim
 
 
@@ -33,7 +32,7 @@ def unfold(
     count: list[Dim] = []
     for axis in (0, 1):
         x = padded(e, x, 2 + axis, (p[axis], p[axis + 2]), "constant", 0.0)
-        count.append(windows(e.type(x).shape[2 + axis], k[axis], s[axis], (0, 0), d[axis]))
+        count.append(windows_of(e, e.type(x).shape[2 + axis], k[axis], s[axis], d[axis]))
     n, c = t.shape[:2]
     parts = []
     for i, j in np.ndindex(k[0], k[1]):

@@ -10,13 +10,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from dy2st.capture.adapters.images import padded, pair_of, reaching, same, unequal
+from dy2st.capture.adapters.images import padded, pair_of, reaching, same, unequal, windows_of
 from dy2st.capture.adapters.table import adapter, int_of
 from dy2st.capture.adapters.transposed import conv2d_transpose
 from dy2st.capture.indexing.selection import counting
 from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.fake_tensor import FakeTensor
-from ir.ops.images import LOWEST, windows
+from ir.ops.images import LOWEST
 from ir.types import FLOATS, I32, I64, Dim, divide
 
 Ends: TypeAlias = tuple[int, int]
@@ -55,7 +55,7 @@ def frames(
     """`[N * windows, C * taps, H, W]`, and the number of windows along the depth."""
     n, c, _, h, w = e.type(x).shape
     x = padded(e, x, 2, ends, "constant", 0.0)
-    count = windows(e.type(x).shape[2], taps, stride, PLAIN, dilation)
+    count = windows_of(e, e.type(x).shape[2], taps, stride, dilation)
     turned = e.transpose(x, perm=(0, 2, 1, 3, 4))
     cuts = [
         e.slice(turned, axis=1, start=k * dilation, length=count, step=stride) for k in range(taps)
