@@ -11,7 +11,7 @@ from typing import Any
 
 from ir.messages import is_shown
 from ir.opdef import OPS, ShapeError
-from ir.types import Dim, DType, Size
+from ir.types import Dim, DType, Size, Type
 
 Kind = Callable[[Any], bool]
 #: the most for what counts pixels, taps or groups
@@ -93,7 +93,10 @@ KINDS: dict[str, Kind] = {
     "strided.offset": is_dim,
     "diagonal.offset": is_integer,
     "unfold.step": _is_count,
-    **dict.fromkeys((f"foreign.{q}" for q in ("args", "call", "types", "writes")), lambda x: True),
+    "foreign.args": lambda x: True,
+    "foreign.call": _is_text,
+    "foreign.types": _many(lambda x: isinstance(x, Type)),
+    "foreign.writes": _many(is_integer),
 }
 
 

@@ -171,8 +171,9 @@ class OpDef:
 
     def result_types(self, types: Sequence[Type], attrs: dict[str, Any]) -> tuple[Type, ...]:
         """Raises ShapeError when the operands do not fit."""
-        if not self.variadic and len(types) != len(self.operands):
-            raise ShapeError(f"{self.name} takes {len(self.operands)} operands, not {len(types)}")
+        fixed = len(self.operands) - self.variadic
+        if len(types) < fixed or len(types) > fixed and not self.variadic:
+            raise ShapeError(f"{self.name} takes {fixed} operands, not {len(types)}")
         if self.pairs is None and any(t.dtype.kind == "c" for t in types):
             raise NotForComplex(attrs.get("call", self.name))
         out = self.types(*types, **attrs)

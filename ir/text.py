@@ -218,7 +218,7 @@ def parse(text: str) -> Program:
         return reader.program()
     except RecursionError:
         raise VerifyError(f"line {reader.at}: nested too deeply") from None
-    except (VerifyError, ValueError, KeyError, IndexError, TypeError) as e:
+    except (VerifyError, ValueError) as e:  # a type or a dim that is none
         raise VerifyError(f"line {reader.at}: {e}: {reader.last!r:.300}") from e
 
 

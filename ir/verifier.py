@@ -12,7 +12,7 @@ from typing import Any
 
 from ir.attributes import check_attrs
 from ir.loc import VerifyError
-from ir.opdef import OPS, broadcast, collecting, complete_attrs
+from ir.opdef import OPS, ShapeError, broadcast, collecting, complete_attrs
 from ir.program import (
     ENDLESS,
     INPUT_KINDS,
@@ -131,9 +131,7 @@ def _verify_op(op: Op) -> None:
         check_attrs(op.name, attrs)
         with collecting():
             types = op.row.result_types([v.type for v in op.operands], attrs)
-    except VerifyError:
-        raise
-    except Exception as e:
+    except ShapeError as e:
         raise VerifyError(f"{op.name}: {e}") from e
     have = tuple(r.type for r in op.results)
     if have != types:
@@ -249,8 +247,11 @@ def _verify_fused(fused: Fused, sizes: set[str]) -> None:
         if not isinstance(op, Op) or op.row.kernel is None:
             raise VerifyError(f"{op.name} cannot be fused: it has no kernel")
     for outer, inner in fused.outs:
-        with collecting():
-            full = inner.type.with_shape(broadcast(inner.type.shape, fused.shape))
+        try:
+            with collecting():
+                full = inner.type.with_shape(broadcast(inner.type.shape, fused.shape))
+        except ShapeError as e:
+            raise VerifyError(f"fused result {outer!r}: {e}") from e
         if outer.type != full or full.shape != fused.shape:
             raise VerifyError(f"fused result {outer!r} is not {full}")
 

@@ -283,7 +283,7 @@ Reference = Callable[..., np.ndarray]
 
 def pooled(x: Type, taps: Pair, stride: Pair, padding: Padding) -> Type:
     require_image("pooling", x)
-    if any(p < 0 for pair in padding for p in pair):  # type: ignore[operator]
+    if any(isinstance(p, Size) or p < 0 for pair in padding for p in pair):
         raise ShapeError(f"pooling with padding {padding}")
     dims = [windows(*q, 1) for q in zip(x.shape[2:], taps, stride, padding)]
     return x.with_shape((*x.shape[:2], *dims))

@@ -128,11 +128,13 @@ def factors(n: int) -> list[int]:
 
 def is_smooth(n: int) -> bool:
     """Whether there is a transform of this length."""
+    if not 1 < n <= LONGEST:
+        return False
     rest = n
     for q in range(2, MOST_PRIME + 1):
         while rest % q == 0:
             rest //= q
-    return rest == 1 and 1 < n <= LONGEST
+    return rest == 1
 
 
 def half(n: int) -> int:

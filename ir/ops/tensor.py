@@ -437,11 +437,15 @@ def _copy_types(x: Type, y: Type, own: bool, moves: int) -> tuple[Type, ...]:
 
 
 op("copy_(x, y, *, own=False, moves=1)", types=_copy_types, writes=True, pairs=unchanged)
-op(
-    "foreign(*xs, call, args, types, writes=())",
-    types=lambda *xs, call, args, types, writes: tuple(types),
-    effect=True,
-)
+
+
+def _foreign_types(*xs: Type, call: str, args: Any, types: Any, writes: Any) -> tuple[Type, ...]:
+    if not all(0 <= k < len(xs) for k in writes):
+        raise ShapeError(f"foreign writes operands {writes} of {len(xs)}")
+    return tuple(types)
+
+
+op("foreign(*xs, call, args, types, writes=())", types=_foreign_types, effect=True)
 
 
 def _check_types(

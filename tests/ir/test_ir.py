@@ -370,6 +370,28 @@ def test_texts_that_end_early_are_refused(n):
         parse(text[: n * len(text) // 40])
 
 
+@pytest.mark.parametrize(
+    "call, match",
+    [
+        ("gather_nd(axis=0) : f32[3]", "takes 1 operands, not 0"),
+        ("scatter_nd(%x, axis=0) : f32[3]", "takes 2 operands, not 1"),
+        ("sum_pool(%x, taps=[1, 1], stride=[1, 1], padding=[[T, 0], [0, 0]]) : f32[1,1,4,2]",
+         "pooling with padding"),
+        ('fourier(%x, axis=1, n=0, kind="complex", inverse=False, factor=1.0, doubled=False)'
+         " : f32[1,1,4,2]", "a transform of length 0"),
+        ('foreign(%x, call="f", args=1, types=3) : f32[3]', "types cannot be 3"),
+        ('foreign(%x, call="f", args=1, types=[3]) : f32[3]', "types cannot be"),
+        ('foreign(%x, call="f", args=1, types=[f32[3]], writes=[2]) : f32[3]', "of 1"),
+    ],
+)  # fmt: skip
+def test_a_call_in_a_text_that_no_builder_makes_is_refused(call, match):
+    text = (
+        f'program p(%x: f32[1,1,4,2] arg "x", %n: f32[T] arg "n") {{\n  %y = {call}\n  return\n}}'
+    )
+    with pytest.raises(VerifyError, match=match):
+        verify(parse(text))
+
+
 def test_errors_of_texts_name_the_line():
     with pytest.raises(VerifyError, match="line 2: %q is not defined"):
         parse('program p(%x: f32[3] arg "x") {\n  %y = neg(%q)  : f32[3]\n  return %y\n}')
@@ -442,6 +464,7 @@ def test_the_verifier_rejects_kernels():
     v, y = Value(X.type), Value(X.type)
     rejects("fused operand", [Fused((T, 3), (Const(v, ROW),), (), ())])
     rejects("fused result", [Fused((2, T, 3), (Const(v, X),), (), ((y, v),))])
+    rejects("fused result", [Fused((2, 2), (Const(v, X),), (), ((y, v),))])
     t = Value(Type(F32, (3, T)))
     transpose = Op("transpose", (v,), (t,), {"perm": (1, 0)})
     rejects("it has no kernel", [Fused((T, 3), (Const(v, X),), (transpose,), ())])
