@@ -282,7 +282,7 @@ class ContainerPorts(LoopRecord):
             few = is_short(self.body_trace.loop)
             raise NeedsConcrete(f"{name} is a list that an inner loop fills", few=few)
         if not new and not (is_container(b) and alike(a, b)):
-            raise TypeMismatch(name, describe(b), describe(a), peel=self.filling(None, b, a))
+            raise TypeMismatch(name, describe(b), describe(a), fills=self.filling(None, b, a))
         if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
@@ -452,7 +452,7 @@ class ContainerPorts(LoopRecord):
 
     def filling(self, place: object, b: Any, a: Any) -> int:
         """Return the number of iterations until a deque of limited length, or a list that is cut at
-        its end, is as long as it gets, or the slots of a list are not empty any more."""
+        its end, is as long as it gets, or the slots of a list are not empty any more; or 0."""
         owner, most = getattr(place, "obj", None), 0
         if b is None and isinstance(owner, list):
             places = self.body_trace.known.places.items()
@@ -462,7 +462,7 @@ class ContainerPorts(LoopRecord):
         elif isinstance(a, TraceList):
             most, size = a.most or 0, [len(elements(q) or ()) for q in (b, a)]
         more = size[1] - size[0] if most else 0
-        return max(1, -(-(most - size[0]) // more)) if more > 0 else 1
+        return max(1, -(-(most - size[0]) // more)) if more > 0 else 0
 
 
 def displayed(path: tuple[object, ...]) -> str:

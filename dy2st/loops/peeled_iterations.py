@@ -28,8 +28,8 @@ def most_peeled(stop: BaseException, trip: Dim, peeled: int, peel: int, turns: S
     """How many of the first iterations may run before the others if `peel` more may settle what
     stops the loop: a window that they fill, or a tensor that one of them makes longer. `turns`: as
     of `LoopRoller`; a length that is compared with 0, 1, 2 turns in each of them."""
-    before = getattr(stop, "before", "")
-    if (peel > 1 or before == "None") and peeled + peel <= MOST_PEELED:
+    before, fills = getattr(stop, "before", ""), getattr(stop, "fills", 0)
+    if (peel > 1 or before == "None" or fills) and peeled + peel <= MOST_PEELED:
         return peeled + peel
     if peel and 1 in turns:
         return min(peeled + 1, MOST_SHORT)

@@ -149,8 +149,8 @@ class LoopPorts(ContainerPorts):
         if type(a) is type(b) and (type(a) in (int, float) or flips) and path not in known.numbers:
             self.learn_number(path, type(a), False)
             raise Retrace
-        peel = self.filling(known.places.get(path), b, a)
-        raise TypeMismatch(name, describe(b), describe(a), peel=peel)
+        fills = self.filling(known.places.get(path), b, a)
+        raise TypeMismatch(name, describe(b), describe(a), fills=fills)
 
     def truth_tensor(self, p: FakeTensor, a: object) -> object:
         """A Python bool as a 0-d bool tensor, if the place holds such a tensor before the body."""
@@ -219,8 +219,8 @@ class LoopPorts(ContainerPorts):
                 return self.first_defined(name, a, inner, path)
             if isinstance(b, Tensor):
                 self.learn_early(lift(self.trace, b), a, inner, path)
-            peel = self.filling(self.body_trace.known.places.get(path), b, a)
-            error = TypeMismatch(name, describe(b), describe(a), self.made_at(a), peel)
+            fills = self.filling(self.body_trace.known.places.get(path), b, a)
+            error = TypeMismatch(name, describe(b), describe(a), self.made_at(a), fills)
             error.sure |= is_constant(b)
             raise error
         stand_in, init = held

@@ -37,17 +37,18 @@ class TypeMismatch(Exception):
     """A place does not hold the same type before and after the body.
 
     `name` is the user's; `before` and `after` describe the values; `loc` is where the new one
-    was made; so many iterations as `peel` may settle it. `sure`: nothing that another trace learns
-    does.
+    was made; so many iterations as `peel` may settle it, which fill a window if `fills`. `sure`:
+    nothing that another trace learns does.
     """
 
     def __init__(
-        self, name: str, before: str, after: str, loc: Loc | None = None, peel: int = 1
+        self, name: str, before: str, after: str, loc: Loc | None = None, fills: int = 0
     ) -> None:
         what = f"'{name}'" if name.isidentifier() else name
         super().__init__(f"{what} is {before} before and {after} after an iteration")
         self.name, self.before, self.after, self.loc = name, before, after, loc
-        self.peel, self.sure = peel, before in ("None", "undefined")
+        self.peel, self.fills = fills or 1, fills
+        self.sure = before in ("None", "undefined")
 
     def in_loop(self, trip: Dim, site: Loc) -> Refused:
         """The error of a loop that has to be one."""

@@ -304,6 +304,8 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             reason = f"{self!r} {sign} {other!r} depends on the iteration"
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
         place = _place(sys._getframe(1))
+        if place in BROADCAST and op == "gt":
+            return False
         if op in ("eq", "ne") and (place in EQUAL or _computes_the_same(other, place)):
             if place in EQUAL:
                 right = dim_of(other)
@@ -345,6 +347,9 @@ SAME_IF_EMPTY = frozenset(
         ("paddle.tensor.stat", "var"),
     )
 )
+#: those that take the larger one of two sizes along each axis, and need it only where both tensors
+#: are expanded to one shape, which fails for a size that is not equal to the other one or 1
+BROADCAST = frozenset((("paddle.tensor.manipulation", "take_along_axis"),))
 #: those that raise unless two sizes are equal
 EQUAL = frozenset(
     ("paddle.nn.functional.loss", name)

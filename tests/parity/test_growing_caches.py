@@ -49,6 +49,18 @@ def in_front(x):
     return out, cache
 
 
+def penalties_of_repetition(x):
+    """There are fewer tokens than there are scores at first, and more later."""
+    ids, out = x[:1].argmax(-1, keepdim=True), x[0] * 0
+    for t in range(1, x.shape[0]):
+        logits = x[t : t + 1] + out * 0.1
+        seen = paddle.take_along_axis(logits, ids, 1)
+        logits = paddle.put_along_axis(logits, ids, seen.mean() * 0.1, 1, "add")
+        ids = paddle.concat([ids, logits.argmax(-1, keepdim=True)], 1)
+        out = out + logits[0] + seen.sum()
+    return out, ids
+
+
 def pieces_of_two(x):
     cache, out = paddle.zeros([1, x.shape[1]], x.dtype), x[0] * 0
     for t in range(x.shape[0]):
@@ -152,7 +164,8 @@ def in_a_named_tuple(x):
 
 
 FUNCTIONS = (
-    read_after, read_before, in_front, pieces_of_two, twice_in_a_step, begins_as_none, in_a_dict,
+    read_after, read_before, in_front, penalties_of_repetition, pieces_of_two, twice_in_a_step,
+    begins_as_none, in_a_dict,
     per_layer, in_an_inner_loop, under_a_branch, reshaped, reordered,
     in_a_named_tuple,
 )  # fmt: skip

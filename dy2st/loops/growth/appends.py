@@ -103,6 +103,7 @@ def learn_growth(plan: LoopRecord) -> bool:
     known.update(new)
     for key in gone:
         del known[key]
+    plan.body_trace.known.free |= bool(gone)
     for key in new.keys() & lists.keys():
         target, items = frame.appends[key]
         if any(isinstance(q, ConditionalElement) and not q.ran.data for q in items):

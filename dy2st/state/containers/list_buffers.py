@@ -171,7 +171,7 @@ def leaf_type(trace: Trace, x: Any) -> tuple[Type, bool]:
         return Type(DTYPES[kind]), True
     if isinstance(x, Tensor):
         return lift(trace, x)._value.type, False
-    if isinstance(x, KnownValue) or not hasattr(x, "stacked"):
+    if isinstance(x, (KnownValue, list)) or not hasattr(x, "stacked"):
         raise NeedsConcrete("a list that the loop fills holds Python values")
     t = x.stacked(trace, 0)._value.type
     return t.with_shape(t.shape[1:]), x.number

@@ -130,11 +130,37 @@ def slices_of_a_tensor(x):
     return h
 
 
+def windows_of_layers(x):
+    """The list of a layer grows in place and is cut, which binds its place to another one."""
+    caches, ys = [[], []], []
+    for row in x:
+        h = row
+        for k in range(2):
+            caches[k].append(h)
+            caches[k] = caches[k][-3:]
+            h = paddle.tanh(h * 0.5 + sum(caches[k]) / len(caches[k]))
+        ys.append(h)
+    return ys, caches
+
+
+def states_of_all_steps(x):
+    """`states[t][k]` is the state of layer k in front of step t."""
+    states = [[x[0] * 0, x[0] * 0]]
+    for t in range(x.shape[0]):
+        h, new = x[t], []
+        for k in range(2):
+            h = paddle.tanh(h + (k + 1) * states[t][k])
+            new.append(h)
+        states.append(new)
+    return [q[-1] for q in states], states[-1][0]
+
+
 WINDOWS = [
     (deque_that_fills, 0), (deque_of_zeros, 0), (deque_that_is_full, 1), (two_elements_at_once, 0),
     (list_cut_when_it_is_long, 0), (list_with_del, 0), (linear_multistep, 0),
     (queue_read_from_both_ends, 2), (shifted_anew, 0), (shifted_in_place, 0),
-    (window_in_a_variable, 3), (slices_of_a_tensor, 0),
+    (window_in_a_variable, 3), (slices_of_a_tensor, 0), (windows_of_layers, 0),
+    (states_of_all_steps, 1),
 ]  # fmt: skip
 
 
