@@ -2,7 +2,8 @@
 
 Before a call the code stores in the table where the operands and the results lie, and the sizes
 that the op asks for. Memory is used again in every iteration and in every call of a program: what
-has been made for it once is kept.
+has been made for it once is kept. Where it is other memory in each iteration, as that of the steps
+of a stack, small operands and results are copied, which takes less than making tensors on it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import math
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from threading import get_ident
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,6 +25,8 @@ from ir import Op, Type
 RAISED = -2
 #: for so many places of operands and results of an op arrays are kept
 MOST_PLACES = 4096
+#: so many places are bound before others are copied, if they have no more bytes than this
+FEW_PLACES, MOST_COPIED = 8, 1 << 16
 FUNCTION = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
@@ -57,6 +62,7 @@ class HostCall:
         self.types = (*(v.type for v in op.operands), *(v.type for v in op.results))
         self.unpack = struct.Struct(f"={self.entries}q").unpack_from
         self.bound: dict[tuple[int, ...], Callable[[], None]] = {}
+        self.copies: dict[tuple[int, ...], _Copies] = {}
 
     @property
     def entries(self) -> int:
@@ -65,17 +71,58 @@ class HostCall:
     def at(self, entries: tuple[int, ...]) -> Callable[[], None]:
         """Return a function that runs the op on memory at these addresses, with these sizes."""
         found = self.bound.get(entries)
-        return self.bind(entries) if found is None else found
+        if found is not None:
+            return found
+        if len(self.bound) < FEW_PLACES or (copies := self.copied(entries)) is None:
+            return self.bind(entries)
+        return partial(copies.run, entries)
 
     def bind(self, entries: tuple[int, ...]) -> Callable[[], None]:
-        sizes = dict(zip(self.sizes, entries[len(self.types) :]))
-        places = [place(a, t, sizes) for a, t in zip(entries, self.types)]
-        count = len(self.op.operands)
         if len(self.bound) >= MOST_PLACES:
             self.bound.clear()
-        run = self.foreign(self.op, places[:count], places[count:], sizes)
-        self.bound[entries] = run
+        sizes = self.sizes_of(entries)
+        places = [place(a, t, sizes) for a, t in zip(entries, self.types)]
+        self.bound[entries] = run = self.on(places, sizes)
         return run
+
+    def on(self, places: Sequence[HostOperand], sizes: Mapping[str, int]) -> Callable[[], None]:
+        count = len(self.op.operands)
+        return self.foreign(self.op, places[:count], places[count:], sizes)
+
+    def sizes_of(self, entries: tuple[int, ...]) -> dict[str, int]:
+        return dict(zip(self.sizes, entries[len(self.types) :]))
+
+    def copied(self, entries: tuple[int, ...]) -> _Copies | None:
+        """The op on memory of its own, of each thread; None for large operands and results."""
+        key = (get_ident(), *entries[len(self.types) :])
+        if key not in self.copies:
+            sizes = self.sizes_of(entries)
+            arrays = [np.empty(t.concrete(sizes), t.dtype.numpy) for t in self.types]
+            if sum(q.nbytes for q in arrays) > MOST_COPIED:
+                return None
+            if len(self.copies) >= FEW_PLACES:
+                self.copies.clear()
+            places = [HostOperand(q.ctypes.data, q) for q in arrays]
+            self.copies[key] = _Copies(places, len(self.op.operands), self.on(places, sizes))
+        return self.copies[key]
+
+
+class _Copies:
+    """Copies of operands and results: for a call on memory that has not been seen before, and may
+    not be seen again, as the steps of a stack have."""
+
+    def __init__(self, places: Sequence[HostOperand], count: int, call: Callable[[], None]) -> None:
+        sized = [(k, q.address, q.array.nbytes) for k, q in enumerate(places) if q.array.nbytes]
+        self.given = [q for q in sized if q[0] < count]
+        self.made = [q for q in sized if q[0] >= count]
+        self.places, self.call = places, call
+
+    def run(self, entries: tuple[int, ...]) -> None:
+        for k, own, size in self.given:
+            ctypes.memmove(own, entries[k], size)
+        self.call()
+        for k, own, size in self.made:
+            ctypes.memmove(entries[k], own, size)
 
 
 def place(address: int, t: Type, sizes: Mapping[str, int]) -> HostOperand:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 import paddle
+from paddle.base import core
 
 from dy2st.capture.custom import custom
 from dy2st.trace.emitter import lift
@@ -97,9 +98,8 @@ def run_backward(
     leaves, results = recorded(run, name, literal, tensors[:count], trained, written, sizes)
     pairs = [(results[k], g) for k, g in zip(chosen, tensors[count:])]
     pairs = [(t, g) for t, g in pairs if not t.stop_gradient]
-    with paddle.enable_grad():
-        if pairs:
-            paddle.autograd.backward([t for t, _ in pairs], [g for _, g in pairs])
+    if pairs:
+        core.eager.run_backward([t for t, _ in pairs], [g for _, g in pairs], False, "")
     grads = [leaves[k].grad for k in trained]
     return [paddle.zeros_like(leaves[k]) if g is None else g for k, g in zip(trained, grads)]
 
