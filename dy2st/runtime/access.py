@@ -24,7 +24,7 @@ from dy2st.state.containers import dynamic_lookup, layer_attributes
 from dy2st.state.containers.dynamic_lookup import is_later
 from dy2st.state.containers.layers import PARTS, SelectedLayer, class_of, picked_of
 from dy2st.state.containers.tagged_union import TaggedUnion
-from dy2st.state.dynamic_numbers import held, number_of
+from dy2st.state.dynamic_numbers import guarded, held, number_of
 from dy2st.state.ownership import (
     LIBRARIES,
     check_strong,
@@ -120,9 +120,10 @@ def loaded(obj: object, name: str) -> object:
         return perform(getattr, obj, name)
     value = drawing(value)
     moved = number_of(trace, place, value) if trace.dynamic else value
+    kept = guarded(trace, value)
     if moved is value:
         note_attr(trace, obj, name, value)
-    return held(trace, moved)
+    return held(trace, moved, kept)
 
 
 def picked_attr(picked: SelectedLayer, obj: object, name: str) -> tuple[object, ...]:

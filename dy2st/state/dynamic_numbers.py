@@ -8,7 +8,7 @@ the number itself (as a shape, a list index) is translated for each value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from dy2st.state.ownership import note_attr, note_contents
@@ -105,22 +105,37 @@ def hold_elements(trace: Trace, obj: object) -> None:
             place.put(number)
 
 
-def held(trace: Trace, value: Any) -> Any:
-    """A tuple with Numbers in it in place of the numbers that move."""
-    named = isinstance(value, tuple) and hasattr(value, "_fields")
-    if not trace.dynamic or type(value) is not tuple and not named:
+def held(trace: Trace, value: Any, kept: Collection[object] = ()) -> Any:
+    """A tuple with Numbers in it in place of the numbers that move. Their guards go, because an
+    input needs none: but for the `kept` ones, of what other code reads."""
+    if not trace.dynamic or not is_tuple(value):
         return value
-    pairs = [(q, held(trace, q)) for q in value]
+    pairs = [(q, held(trace, q, kept)) for q in value]
     places = [ItemLocation(value, i) for i in range(len(value))]
     parts = [number_of(trace, place, new) for place, (_, new) in zip(places, pairs)]
     if all(new is old for new, old in zip(parts, value)):
         return value
     for place, new, old in zip(places, parts, value):
-        if is_runtime_scalar(new) and new is not old:
-            trace.guards.terms.pop(trace.guards.located(place).key, None)  # an input needs none
-    made = type(value)(*parts) if named else tuple(parts)
+        key = trace.guards.located(place).key
+        if is_runtime_scalar(new) and new is not old and key not in kept:
+            trace.guards.terms.pop(key, None)
+    trace.guards.terms.pop(("contents", id(value)), None)  # other code that reads it notes it again
+    made = type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
     trace.guards.stand_for(made, value)
     return made
+
+
+def is_tuple(x: object) -> bool:
+    return type(x) is tuple or isinstance(x, tuple) and hasattr(x, "_fields")
+
+
+def guarded(trace: Trace, value: Any) -> set[object]:
+    """The guards of the elements of a tuple that other code has read."""
+    if not trace.dynamic or not is_tuple(value):
+        return set()
+    keys = {trace.guards.located(ItemLocation(value, i)).key for i in range(len(value))}
+    found = {q for q in keys if dict.__contains__(trace.guards.terms, q)}
+    return found.union(*(guarded(trace, q) for q in value))
 
 
 def keep_dynamic(trace: Trace, place: Location) -> object:
@@ -131,10 +146,12 @@ def keep_dynamic(trace: Trace, place: Location) -> object:
     if trace.guards is None or moved is not value or place.key in trace.objects.stored:
         return moved
     if isinstance(place, AttributeLocation):
+        kept = guarded(trace, value)
         note_attr(trace, place.obj, place.name, value)
-    elif isinstance(place, ItemLocation):
+        return held(trace, value, kept)
+    if isinstance(place, ItemLocation):
         note_contents(trace, place.obj)
-    return held(trace, value)
+    return value
 
 
 def hold_dynamic(trace: Trace, place: Location) -> bool:
@@ -167,6 +184,7 @@ def number_type(kind: type) -> Type:
 
 __all__ = [
     "DynamicNumbers",
+    "guarded",
     "held",
     "hold_elements",
     "RuntimeScalar",

@@ -519,3 +519,18 @@ for _name in COMPARED:
     CASES.append(
         pytest.param(lambda q=_name: compares(COMPARED[q]), 4, quarters, id=f"compared: {_name}")
     )
+
+
+@case(5)
+def tuple_in_a_list_that_a_branch_rebinds():
+    s = Space(states=[(paddle.ones([4]), 0)])
+
+    def f(x):
+        h, n = s.states[0]
+        if x.sum() > 0:
+            s.states[0] = (h * 0.5 + x[0], n + 1)
+        else:
+            s.states[0] = (h * 0.25, n + 2)
+        return s.states[0][0] * s.states[0][1]
+
+    return f, s
