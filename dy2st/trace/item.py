@@ -11,7 +11,6 @@ from dy2st.trace.emitter import detached, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, needs_value
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, value_in
 from dy2st.trace.signals import Refused
-from dy2st.trace.symint import floored
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import perform
 from ir import Builder, Const, LoopCondition, Scan, Type, Value
@@ -126,9 +125,6 @@ def size_of(trace: Trace, value: Value, most: Dim, least: int = 0) -> Size:
 
 def steps_over(trace: Trace, gap: Dim, step: int) -> Size:
     """How many steps it takes to come over `gap`, which is 1 or more: the quotient, rounded up."""
-    whole = floored(trace, gap + (step - 1), step)
-    if isinstance(whole, Size):
-        return whole
     key = ("steps", gap, step)
     if key not in trace.frame.derived:
         most = gap + (step - 1)

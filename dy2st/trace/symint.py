@@ -34,7 +34,6 @@ from ir.types import (
     floor_divide,
     line,
     names_in,
-    substitute_dim,
 )
 
 #: iterations that may run before a loop so that a comparison is the same in all others
