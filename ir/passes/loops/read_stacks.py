@@ -23,7 +23,7 @@ A buffer of k steps behind a loop that ran n has the last of them at its end, an
 them if there are fewer; who reads a step is told where it is in the buffer, or raises as before.
 
 Only of stacks with no other reader: memory of T steps goes, not work. Out of scope: stacks that the
-body of another loop or a branch reads.
+body of another loop reads.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from ir.ops.reduce import normal_axes
 from ir.ops.views import Span, span_of, starting_at
 from ir.passes.loops.ports import with_ports
 from ir.passes.loops.slices_to_ports import all_users, put
-from ir.program import Carry, Last, Node, Op, Port, Program, Scan, Stack, Value
+from ir.program import Carry, Cond, Const, Last, Node, Op, Port, Program, Scan, Stack, Value
 from ir.rewrite import Block, rewrite
 from ir.types import BOOL, I64, Dim, Type, is_natural
 from ir.uses import walk
@@ -54,11 +54,11 @@ DYNAMIC = ("dynamic_index", "dynamic_slice")
 
 
 def _read_by(program: Program, kind: Callable[[Op], bool]) -> bool:
-    """Whether an op of this kind reads what a loop collects."""
+    """Whether an op of this kind, or a branch, reads what a loop collects."""
     ports = (p for n in walk(program.ops) if isinstance(n, Scan) for p in n.ports)
     stacks = {p.outer for p in ports if isinstance(p, Stack)}
-    ops = (n for n in walk(program.ops) if stacks and isinstance(n, Op) and kind(n))
-    return any(not stacks.isdisjoint(n.operands) for n in ops)
+    found = (n for n in walk(program.ops) if stacks and not stacks.isdisjoint(n.operands))
+    return any(isinstance(n, Cond) or (isinstance(n, Op) and kind(n)) for n in found)
 
 
 # ---------------------------------------------------------------- what readers read
@@ -94,6 +94,10 @@ class _Reads:
     def last_read_by(self, n: object, x: Value, axis: int, depth: int) -> int | None:
         if depth and _joins(n, x, axis):
             return self.last_read(n.result, axis, depth - 1)
+        if depth and isinstance(n, Cond):
+            inner = [self.last_read(p.inner, axis, depth - 1) for p in n.ins if p.outer is x]
+            known = [k for k in inner if k is not None]
+            return max(known) if known and len(known) == len(inner) else None
         if depth and isinstance(n, Op) and n.name == "transpose":
             return self.last_read(n.result, _moved(n, axis), depth - 1)
         shorter = self.cut(n, x, axis) if depth else None
@@ -229,14 +233,34 @@ def last_k_steps(program: Program) -> Program:
         return program
     reads, facts = _Reads(program), facts_of(program)
     ends: dict[Value, _End] = {}
+    entering: dict[Value, Value] = {}
+
+    def end_of(b: Block, x: Value) -> _End | None:
+        """The end of `x`, which a branch reads through a port."""
+        ins = b.node.ins if isinstance(b.node, Cond) else ()
+        port = next((p for p in ins if p.inner is x), None)
+        if x not in ends and port is not None and b.outer is not None:
+            end = end_of(b.outer, port.outer)
+            if end is not None:
+                entering[x] = Value(end.value.type, end.value.name)
+                ends[x] = end._replace(value=entering[x])
+        return ends.get(x)
 
     def visit(b: Block, node: Node) -> Sequence[Value] | None:
-        if isinstance(node, Op) and node.operands and node.operands[-1] in ends:
-            if node.name == "concat":
-                ends[node.result] = ends[node.operands[-1]].behind(b, node)
+        if isinstance(node, Cond) and any(p.inner in entering for p in node.ins):
+            new = {p: Const(entering[p.inner], ends[p.outer].value)
+                   for p in node.ins if p.inner in entering}  # fmt: skip
+            b.append(replace(node, ins=tuple(new.get(p, p) for p in node.ins)))
+            return node.results
+        if isinstance(node, Op) and node.name == "concat":
+            end = end_of(b, node.operands[-1])
+            if end is not None:
+                ends[node.result] = end.behind(b, node)
                 return node.results
-        if isinstance(node, Op) and node.operands and node.operands[0] in ends:
-            end = ends[node.operands[0]]
+        if isinstance(node, Op) and node.operands:
+            end = end_of(b, node.operands[0])
+            if end is None:
+                return None
             if node.name == "transpose":
                 ends[node.result] = end.transposed(b, node)
             elif node.result in reads.cuts:

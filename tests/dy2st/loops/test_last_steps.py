@@ -83,7 +83,6 @@ LOOPS = {"while": until, "break": left}
 FRONTS = {
     "nothing": lambda h: [],
     "state": lambda h: [h],
-    "three": lambda h: [h, 2 * h, 3 * h],
     "five": lambda h: [h, 2 * h, 3 * h, 4 * h, 5 * h],
 }
 ENDS = {
@@ -93,6 +92,9 @@ ENDS = {
     "part": lambda ys: paddle.stack(ys, 1)[:, -3:-1],
     "added": lambda ys: sum(ys[-2:]),
     "element": lambda ys: paddle.stack(ys, 1)[:, -3],
+    "guarded": lambda ys: (
+        paddle.stack(ys[-3:]).sum(0) if len(ys) >= 3 else paddle.zeros([4], "float64")
+    ),
     "where": lambda ys: (paddle.stack(ys[-2:]) > 0, len(ys[-3:])),
 }
 
@@ -117,11 +119,12 @@ def arguments(n, rows=40, trained=False):
     return [data(4, trained=trained), data(rows, 4, seed=n, trained=trained), paddle.to_tensor(n)]
 
 
-@pytest.mark.sampled(every=8)
+@pytest.mark.sampled(every=7)
 @pytest.mark.parametrize("read", ENDS)
-@pytest.mark.parametrize("front", FRONTS)
-@pytest.mark.parametrize("loop", LOOPS)
-def test_loops_that_data_ends(loop, front, read):
+@pytest.mark.parametrize(
+    "front, loop", [("nothing", "break"), ("state", "while"), ("five", "break")]
+)
+def test_loops_that_data_ends(front, loop, read):
     """Any number of steps, fewer than are read and none among them, by one program."""
     empty = (front, read) == ("nothing", "added")  # eager adds no tensors: the number 0
     steps = iter((7, 40 if empty else 0, 1, 2, 3, 4, 5, 39))

@@ -291,6 +291,7 @@ program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n") {
     stack %as = %h2 axis 1  : f32[B,n1]
     stack %bs = %h axis 0  : f32[n1,B]
     stack %cs = %h2 axis 0  : f32[n1,B]
+    stack %es = %h2 axis 0  : f32[n1,B]
     stack %kept = %h2 axis 0  : f32[n1,B]
     body
       %h2 = add(%h, %xt)  : f32[B]
@@ -318,8 +319,26 @@ program p(%x: f32[B,T] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n") {
   %whole = concat(%front, %cs, axis=0)  : f32[n1+1,B]
   %turned = transpose(%whole, perm=[1, 0])  : f32[B,n1+1]
   %c = index(%turned, axis=1, index=n1)  : f32[B]
+  %two1 = full(value=2, dtype=i64)  : i64[]
+  %enough = greater_equal(%count, %two1)  : bool[]
+  cond %enough {
+    const %e1 = %es  : f32[n1,B]
+    const %h1 = %h0  : f32[B]
+    const %f1 = %enough  : bool[]
+    join  %e = %e2 else %h1  : f32[B]
+    then
+      cond %f1 {
+        const %e3 = %e1  : f32[n1,B]
+        const %h3 = %h1  : f32[B]
+        join  %e2 = %e4 else %h3  : f32[B]
+        then
+          %e4 = index(%e3, axis=0, index=n1-2)  : f32[B]
+        else
+      }
+    else
+  }
   %k = slice(%kept, axis=0, start=0, length=n1)  : f32[n1,B]
-  return %a, %b, %b2, %c, %k
+  return %a, %b, %b2, %c, %e, %k
 }"""),
     "last_k_steps_before_an_exit": (last_k_steps, """
 program p(%x: f32[6,B] arg "x", %h0: f32[B] arg "h", %n: i64[] arg "n") {
