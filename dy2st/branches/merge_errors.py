@@ -6,7 +6,8 @@ from dy2st.branches.unresolved import remedy_of
 from dy2st.state.tree import describe
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
-from dy2st.trace.undo import Location
+from dy2st.trace.undo import ItemLocation, Location
+from dy2st.trace.user_stack import user_name
 
 
 def difference(what: str, a: object, b: object) -> tuple[str, str, str]:
@@ -34,10 +35,18 @@ def difference(what: str, a: object, b: object) -> tuple[str, str, str]:
 
 def absence(place: Location, a: object, b: object) -> tuple[str, str, str]:
     """The message, reason and remedy for a place that only one branch sets."""
+    shown, remedy = str(place), "Set it before the branch."
+    if isinstance(place, ItemLocation):
+        name = user_name(place.obj)
+        shown = f"{name}[{place.index!r}]" if name else shown
+        remedy = (
+            "Set it before the branch; in a comprehension keep all keys, and choose the values: "
+            "`{k: v if c else 0 * v ...}`."
+        )
     return (
-        f"{place} is set in only one branch of a condition on data.",
+        f"{shown} is set in only one branch of a condition on data.",
         f"It is {describe(a)} where the condition holds, {describe(b)} elsewhere.",
-        "Set it before the branch.",
+        remedy,
     )
 
 

@@ -73,6 +73,13 @@ from ir import Carry, Loc, Program, Scan, Type, Value
 from ir.passes.provenance import Provenance, select
 from ir.types import I64
 
+#: why a result is a copy
+MEMORY = "data or a loop decides here which memory a result shows"
+LENGTH = (
+    "data, or a number that changes from call to call, decides here how large a part of a tensor "
+    "a result shows"
+)
+
 
 class CopyWarning(UserWarning):
     """A result is a tensor of its own that in eager Paddle shares memory in some runs."""
@@ -371,7 +378,7 @@ class ResultPlanner:
         if home is value or not self.is_aliased(home):
             return self.new(value, stop_gradient)
         if not value.type.names.isdisjoint(self.trace.sizes.counts):
-            self.warn_of_copy(self.line(value))
+            self.warn_of_copy(self.line(value), LENGTH)
             return self.new(value, stop_gradient)
         recipe = self.recipe(value, home)
         if self.known(home) and any(name == "reshape" for name, _ in recipe):
@@ -441,14 +448,13 @@ class ResultPlanner:
         made = (q.loc for q in self.trace.frames[0].builder.ops if value in q.results)
         return next(made, self.trace.where())
 
-    def warn_of_copy(self, loc: Loc) -> None:
+    def warn_of_copy(self, loc: Loc, cause: str = MEMORY) -> None:
         if loc in self.warned:
             return
         self.warned.add(loc)
         warnings.warn(
-            f"dy2st: {loc}: data or a loop decides here which memory a result shows. It is a "
-            "tensor of its own now; in eager Paddle a write to it may reach another tensor. Return "
-            "a copy (`.clone()`) to have the same in both.",
+            f"dy2st: {loc}: {cause}. It is a tensor of its own now; in eager Paddle a write to it "
+            "may reach another tensor. Return a copy (`.clone()`) to have the same in both.",
             CopyWarning,
             stacklevel=2,
         )

@@ -45,7 +45,7 @@ from dy2st.trace.scalar import is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
-from dy2st.trace.user_stack import perform
+from dy2st.trace.user_stack import OUTSIDE, called_method, perform
 
 FUNCTIONS = (
     types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.MethodDescriptorType,
@@ -155,10 +155,13 @@ class PureCall:
             return NeedsConcrete(f"{x!r} is needed as a number ({name}())", x.loops)
         if type(x) is LazyText:
             stop_text(x, f"needed by {name}()")
+        method = called_method()
+        by = f" by {method}()" if method else ""
+        remedy = "Use the function of Paddle, or call it outside of the translated function."
         return refuse(
-            f"{name}() of a tensor is needed while the program is traced.",
+            f"{name}() of a tensor is needed{by} while the program is traced.",
             "Its value is known only when the program runs.",
-            "Use the function of Paddle, or call it outside of the translated function.",
+            OUTSIDE if method else remedy,
         )
 
     def callback(self, x: Any, named: bool = False) -> object:

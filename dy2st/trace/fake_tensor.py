@@ -20,7 +20,7 @@ from dy2st.trace import memory as layout
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.symint import SymInt, is_symint, make
 from dy2st.trace.trace import Trace, current
-from dy2st.trace.user_stack import user_loc
+from dy2st.trace.user_stack import OUTSIDE, called_method, user_loc
 from ir import Type, Value
 from ir.types import (
     BF16,
@@ -378,11 +378,13 @@ def needs_value(name: str) -> NoReturn:
     trace = current()
     assert trace is not None
     what = WORDS.get(name, f"a call of {name.strip('_')}()")
+    method = called_method()
+    remedy = REMEDIES.get(name, "Move this call out of the translated function.")
     raise Refused(
-        f"{what} is needed while the program is traced.",
+        f"{what} is needed {f'by {method}() ' if method else ''}while the program is traced.",
         trace.where(),
         reason="A traced program has no values yet: they are computed when it runs.",
-        remedy=REMEDIES.get(name, "Move this call out of the translated function."),
+        remedy=OUTSIDE if method else remedy,
     )
 
 

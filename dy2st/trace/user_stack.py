@@ -117,6 +117,22 @@ def called(op: str) -> str:
     return found
 
 
+def called_method() -> str:
+    """The function or method of Paddle's Python code that is running, as the user's code has
+    called it; "" if none is."""
+    found, frame = "", sys._getframe(1)
+    while frame is not None and not is_user_file(frame.f_code.co_filename):
+        code = frame.f_code
+        if code.co_filename.startswith(_PADDLE):
+            found = getattr(code, "co_qualname", code.co_name).replace(".<locals>", "")
+        frame = frame.f_back  # type: ignore[assignment]
+    return found.removesuffix(".__init__")
+
+
+#: what to do with a method of Paddle's that needs values
+OUTSIDE = "Return the tensors that it works with, and call it outside of the translated function."
+
+
 def raised_at(error: BaseException) -> Loc:
     """The innermost of the user's lines that an exception has come through."""
     found, at = None, error.__traceback__

@@ -301,3 +301,17 @@ def filters_of_warnings_in_a_branch(x):
 def filters_of_warnings_for_good(x):
     warnings.simplefilter("ignore")
     return x * 2
+
+
+accuracy = paddle.metric.Accuracy()
+
+
+@example(paddle.ones([4, 3]), paddle.zeros([4, 1], "int64"))
+def metric_that_counts(y, labels):
+    accuracy.update(accuracy.compute(y, labels))
+    return y
+
+
+@example(paddle.ones([4]))
+def distribution_that_checks_its_arguments(x):
+    return paddle.distribution.StudentT(x + 2, x, x).log_prob(x)
