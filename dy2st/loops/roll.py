@@ -77,7 +77,8 @@ class LoopRoller:
     looked for a bound. `layers`: its index picks Layers. `again`: asking the test in front of the
     loop has changed nothing. `reached`: the integers behind the loop if data does not end it, which
     it cannot if the number of iterations is `fixed`. `tail`: why the last iterations run behind it.
-    `beliefs`: what a loop has been rolled under."""
+    `beliefs`: what a loop has been rolled under. `leads`: another part follows, which data and the
+    test of this one may not prevent; `begun`: another part is in front."""
 
     def __init__(
         self,
@@ -90,7 +91,7 @@ class LoopRoller:
     ) -> None:
         self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
         self.turns: set[int] = set()
-        self.fills = self.fixed = self.leads = False
+        self.fills = self.fixed = self.leads = self.begun = False
         self.whole, self.peeled, self.why, self.tail = over.trip, peeled, "", ""
         self.reached: dict[str, object] = {}
         self.beliefs: object = None
@@ -112,7 +113,7 @@ class LoopRoller:
         while go is not False and self.over.trip != 0:
             if self.rolled(go) or self.peeled and self.empty():
                 return
-            if isinstance(self.first_stop, EndsOnData) and not self.peeled:
+            if isinstance(self.first_stop, EndsOnData) and not (self.peeled or self.begun):
                 raise self.first_stop
             cut, turn = getattr(self.first_stop, "cut", 0), go is True and self.turn()
             if turn and (not cut or self.open()) and self.split(turn):
@@ -171,7 +172,8 @@ class LoopRoller:
         for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
             runner = LoopRoller(self.trace, self.site, part, one, parts=self.parts + 1)
-            runner.leads = first == 0 and (self.leads or over.trip == ENDLESS)
+            runner.leads = self.leads or first == 0 and over.trip == ENDLESS
+            runner.begun = self.begun or first > 0
             runner.fixed = first == 0 and not runner.leads
             runner.fills = first == 0 and k <= peeling.MOST_PEELED
             runner.run()

@@ -218,6 +218,21 @@ def until_the_end_or_data(x):
     return out[-1], len(out), cur
 
 
+def until_the_end_or_a_count(x):
+    """The count ends it first for many steps: a part behind the first comparisons leads as well."""
+    n, h, cur, k = x.shape[0], paddle.zeros([3], x.dtype), 0, 0
+    while k < 40:
+        end = min(cur + 2, n)
+        h = paddle.tanh(h + x[cur:end].sum(0))
+        k += 1
+        if k == 14 or end == n:
+            break
+        if k == 6:
+            h = h + 1
+        cur += 1
+    return h, cur, end, k
+
+
 def while_on_data(x):
     n, h, cur = x.shape[0], paddle.zeros([3], x.dtype), 0
     while cur < n and h.sum() < 4:
@@ -227,7 +242,14 @@ def while_on_data(x):
     return h, cur
 
 
-BOUNDED = [clamped, with_break, while_with_break, until_the_end_or_data, while_on_data]
+BOUNDED = [
+    clamped,
+    with_break,
+    while_with_break,
+    until_the_end_or_data,
+    until_the_end_or_a_count,
+    while_on_data,
+]
 
 
 @pytest.mark.parametrize("f", BOUNDED)
