@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dy2st.library.iterable_builtins import plain_loop
-from dy2st.loops.body import LoopIterable
 from dy2st.loops.iterables import (
     ChainIterator,
     PartialIterator,
@@ -20,6 +19,7 @@ from dy2st.loops.iterables import (
     sequence_of,
     wrapped,
 )
+from dy2st.loops.loop_code import LoopIterable
 from dy2st.state.ownership import LIBRARIES
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from dy2st.capture.indexing.items import getitem
-from dy2st.loops.body import LoopIterable
+from dy2st.loops.loop_code import LoopIterable
 from dy2st.state.arrays import is_array
 from dy2st.state.containers import dynamic_lookup
 from dy2st.state.containers.layers import difference
