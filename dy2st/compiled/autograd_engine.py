@@ -202,23 +202,29 @@ class _Trial(PyLayer):
         return gradient
 
 
-@functools.cache
 def layout() -> ContextLayout:
-    """Determine the layout of contexts and nodes of this build of Paddle. Raises NotDifferentiable
-    if it is another one than expected: a node that is written at a wrong place would end the
-    process.
-
-    A place is taken for that of the context if it alone has its address, if it has none once the
-    node has run (or has it still), and if the node runs again when it has been given back.
+    """Return the layout of contexts and nodes of this build of Paddle. Raises NotDifferentiable if
+    it is another one than expected: a node that is written at a wrong place would end the process.
     """
-    try:
-        return tried()
-    except (OtherBuild, OSError) as error:
+    found = tried()
+    if isinstance(found, str):
         name = f"Paddle {paddle.__version__}"
-        raise NotDifferentiable(name, why=f"dy2st does not know this build ({error})") from None
+        raise NotDifferentiable(name, why=f"dy2st does not know this build ({found})")
+    return found
 
 
-def tried() -> ContextLayout:
+@functools.cache
+def tried() -> ContextLayout | str:
+    """Try once whether the layout can be determined; returns why it cannot."""
+    try:
+        return measured()
+    except (OtherBuild, OSError) as error:
+        return str(error)
+
+
+def measured() -> ContextLayout:
+    """A place is taken for that of the context if it alone has its address, if it has none once the
+    node has run (or has it still), and if the node runs again when it has been given back."""
     made: list[object] = []
     with paddle.enable_grad():
         leaf = paddle.zeros([1])
