@@ -183,6 +183,8 @@ def _patches_weight_grad(b: Builder, g: Value, x: Value, w: Value, groups: int) 
 
 
 def _input_grad(b: Builder, g: Value, x: Value, w: Value, a: PairAttrs) -> Value:
+    if 0 in x.type.shape:
+        return zeros(b, x.type)
     if _are_patches(x, w, a):
         return _patches_input_grad(b, g, x, w, a["groups"][0])
     w, (sy, sx) = _swapped(b, w, a["groups"][0], 0), a["stride"]
@@ -273,6 +275,7 @@ op(
         example("f32[2,3,4,5]", "f32[7,3,4,5]"),
         example("f64[2,6,4,25]", "f64[4,3,4,25]", groups=2),
         example("f32[0,2,4,4]", "f32[3,2,3,3]"),
+        example("f64[2,2,0,3]", "f64[3,2,2,1]", padding=((1, 1), (0, 0))),
     ),
 )
 

@@ -21,7 +21,7 @@ from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import perform
 from ir import Require, Size, Type
-from ir.types import Dim, evaluate_dim, floor_divide, product
+from ir.types import Dim, evaluate_dim, floor_divide, product, substitute_dim
 
 #: ops whose result depends on the generator: stand-ins must not advance it
 RANDOM = frozenset(
@@ -130,6 +130,8 @@ class Probe:
             types = self.stepped(first, base)
             if not self.fit(types, base):
                 raise NO_SHAPE
+            own = {str(n): Size.named(n) for n in base}
+            types = [t.with_shape(substitute_dim(d, own) for d in t.shape) for t in types]
         return types, structure, written
 
     def fit(self, types: Sequence[Type], base: Mapping[str, int]) -> bool:
@@ -139,7 +141,8 @@ class Probe:
         return all(self.holds(types, check, may_fail) for check, may_fail in checks)
 
     def stepped(self, first: Sequence[Type], base: Mapping[str, int]) -> list[Type]:
-        """Result types of which each dim follows from one size, in steps."""
+        """Result types of which each dim follows from one size, in steps. Quotients among the sizes
+        are names in them, which no other quotient is joined with."""
         if any(n in self.trace.sizes.births for n in base):
             raise NO_SHAPE
         along = {
@@ -156,7 +159,7 @@ class Probe:
                     raise NO_SHAPE
                 dims.append(t.shape[axis])
                 for n in moving:
-                    dims[-1] = in_steps(n, base[n], [int(d) for d in seen[n]])  # type: ignore[arg-type]
+                    dims[-1] = in_steps(str(n), base[n], [int(d) for d in seen[n]])  # type: ignore[arg-type]
             out.append(t.with_shape(dims))
         return out
 

@@ -110,6 +110,8 @@ def resized(
         raise NoRow("a size that is a tensor")
     t, first = e.type(x), 1 if data_format.endswith("C") else 2
     sizes = t.shape[first : first + t.ndim - 2]
+    if 0 in sizes:
+        raise NoRow("an image without a pixel")
     wanted = dims_of((depth, height, width)[5 - t.ndim :])
     factors = tuple(map(float, scale)) if scale else (None,) * len(sizes)
     asked = list(zip(sizes, wanted, factors))
