@@ -62,10 +62,6 @@ from ir import ENDLESS, Loc, Size, Type, Value
 from ir.types import BOOL
 
 
-class EndsOnData(NeedsConcrete):
-    """Data may end a loop in one of its first iterations, which were to be a loop of their own."""
-
-
 class BodyTrace(LoopTrace):
     """One tentative trace of the body."""
 
@@ -240,9 +236,6 @@ class BodyTrace(LoopTrace):
                 self.tests = value_in(self.trace, True, BOOL)
                 self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
             return
-        if self.loop.leads:
-            kind = EndsOnData if go.data else NeedsConcrete
-            raise kind("its test depends on the iteration", [self.loop])
         self.bound(go)
         self.goes_on = go.implies
         if self.over.trip == ENDLESS and self.certain:

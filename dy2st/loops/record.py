@@ -138,6 +138,10 @@ def refute(known: LearnedFacts, path: tuple[Any, ...]) -> None:
     known.free = True
 
 
+class EndsOnData(NeedsConcrete):
+    """Data may end a loop in one of its first iterations, which were to be a loop of their own."""
+
+
 class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
@@ -213,8 +217,11 @@ class LoopTrace:
     # ------------------------------------------------------------ how often it runs
     def confirm_bound(self, go: Goes) -> None:
         """Keep the bound of an earlier trace if the test after this body, or the one before it,
-        gives one; drop it otherwise."""
+        gives one; drop it otherwise. All iterations of a loop that leads have to run."""
         known = self.known
+        if self.loop.leads and is_runtime_scalar(go):
+            kind = EndsOnData if go.data else NeedsConcrete
+            raise kind("its test depends on the iteration", [self.loop])
         if known.trip is None or go is False:
             return
         if is_runtime_scalar(go) and any(n is not None for n in self.bounds(go).values()):

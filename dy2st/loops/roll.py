@@ -17,11 +17,11 @@ from collections.abc import Iterator
 from dy2st.branches.cond import decide
 from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops import peeled_iterations as peeling
-from dy2st.loops.body import BodyTrace, EndsOnData
+from dy2st.loops.body import BodyTrace
 from dy2st.loops.growth.detection import count, guess, numbered, refute, unsteady
 from dy2st.loops.iterables import in_turn
 from dy2st.loops.loop_code import UNKNOWN, LoopCode, LoopIterable
-from dy2st.loops.record import Goes, LearnedFacts
+from dy2st.loops.record import EndsOnData, Goes, LearnedFacts
 from dy2st.loops.refusals import has_no_iteration, of_unrolled, without_an_iteration
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED
 from dy2st.state.tree import TypeMismatch, cannot_unroll, is_flag
