@@ -101,6 +101,11 @@ def dtype_of(numpy_dtype: np.dtype | type | str) -> DType:
     raise TypeError(f"no element type for {want}")
 
 
+class NotANumber(TypeError):
+    """A named size where Python needs a number: for an operator that gives no polynomial, an order,
+    an index or a conversion."""
+
+
 @dataclass(frozen=True)
 class Size:
     """A polynomial over named sizes; `terms` are (monomial, coefficient), sorted."""
@@ -182,6 +187,26 @@ class Size:
         return "".join(parts)
 
     __repr__ = __str__
+
+
+def _refuses(name: str) -> Callable[..., object]:
+    """A method that raises NotANumber; operands that are neither numbers nor sizes have their own
+    say."""
+
+    def refuse(size: Size, *others: object) -> object:
+        if not all(isinstance(q, (int, float, Size)) for q in others):
+            return NotImplemented
+        raise NotANumber(f"{name} of {size}, which is not known before the program runs")
+
+    return refuse
+
+
+# set here, and not in the class, so that type checkers report what has none of them
+for _name in (
+    "lt le gt ge floordiv rfloordiv truediv rtruediv mod rmod divmod rdivmod pow rpow "
+    "index int float"
+).split():
+    setattr(Size, f"__{_name}__", _refuses(_name))
 
 
 Dim: TypeAlias = int | Size

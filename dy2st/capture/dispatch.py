@@ -5,8 +5,9 @@ are a table of their own: no other adapter sees one.
 
 An adapter (`dy2st.capture.adapters`) gets an `Emitter` and the call's own arguments. It returns
 fake tensors, or raises `NoRow` when the rows do not cover the case: the call then becomes a
-`foreign` op, executed by Paddle's own kernel when the program runs. Where Python stops an adapter,
-eager Paddle is asked: it refuses the call, too, or the adapter has a defect.
+`foreign` op, executed by Paddle's own kernel when the program runs. So it does where an adapter
+needs a number and has a named size (`NotANumber`). Where Python stops an adapter otherwise, eager
+Paddle is asked: it refuses the call, too, or the adapter has a defect.
 """
 
 from __future__ import annotations
@@ -20,10 +21,8 @@ from dy2st.trace.emitter import Emitter, NoRow
 from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import is_internal
-from ir import ShapeError, Size
-
-#: what Python says of an operator, a comparison and an index that an object does not have
-NO_NUMBER = ("unsupported operand", "not supported between", "interpreted as an integer")
+from ir import ShapeError
+from ir.types import NotANumber
 
 
 def record(
@@ -43,7 +42,7 @@ def record(
         except Exception as e:
             if not is_internal(e):
                 raise
-            cause = NoRow(str(e)) if asks_for_a_number(e) else e
+            cause = NoRow(str(e)) if isinstance(e, NotANumber) else e
         trace.undo_log.undo_to(mark)
         drop_ops(trace, count)
     if is_internal(cause):
@@ -52,13 +51,6 @@ def record(
     if takes_complex(args, kwargs):
         raise foreign.not_for_complex(trace, name, cause)
     return foreign.record(trace, name, original, args, kwargs, cause)
-
-
-def asks_for_a_number(error: Exception) -> bool:
-    """Whether an adapter has computed with a named size what is no polynomial, as `n // 2` or
-    `range(n)`: the call has no row for sizes that are not known. Python names the type."""
-    named = isinstance(error, TypeError) and f"'{Size.__name__}'" in str(error)
-    return named and any(text in str(error) for text in NO_NUMBER)
 
 
 def drop_ops(trace: Trace, count: int) -> None:

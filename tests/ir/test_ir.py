@@ -45,6 +45,7 @@ from ir.types import (
     F32,
     F64,
     I64,
+    NotANumber,
     divide,
     dtype_of,
     evaluate_dim,
@@ -104,6 +105,14 @@ def test_what_is_no_size_is_refused(text):
 )  # fmt: skip
 def test_sizes_divide(a, b, want):
     assert divide(a, b) == want
+
+
+@pytest.mark.parametrize(
+    "use", [lambda n: n < 3, lambda n: 3 >= n, lambda n: n // 2, lambda n: 5 % n, range, int, float]
+)
+def test_a_size_in_the_place_of_a_number_is_told_apart(use):
+    with pytest.raises(NotANumber, match=r"of T\+1, which is not known"):
+        use(T + 1)
 
 
 def test_missing_sizes_are_a_key_error():
