@@ -190,8 +190,7 @@ class Size:
 
 
 def _refuses(name: str) -> Callable[..., object]:
-    """A method that raises NotANumber; operands that are neither numbers nor sizes have their own
-    say."""
+    """A method that raises NotANumber, unless an operand is neither a number nor a size."""
 
     def refuse(size: Size, *others: object) -> object:
         if not all(isinstance(q, (int, float, Size)) for q in others):
@@ -201,11 +200,9 @@ def _refuses(name: str) -> Callable[..., object]:
     return refuse
 
 
-# set here, and not in the class, so that type checkers report what has none of them
-for _name in (
-    "lt le gt ge floordiv rfloordiv truediv rtruediv mod rmod divmod rdivmod pow rpow "
-    "index int float"
-).split():
+# set here, and not in the class, so that type checkers report their uses
+_OPERATORS = "lt le gt ge floordiv rfloordiv truediv rtruediv mod rmod divmod rdivmod pow rpow"
+for _name in (*_OPERATORS.split(), "index", "int", "float"):
     setattr(Size, f"__{_name}__", _refuses(_name))
 
 

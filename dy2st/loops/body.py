@@ -425,4 +425,4 @@ class BodyTrace(LoopTrace):
         return unreadable(error, Alternative(after, self.enters), *absent(before))
 
 
-__all__ = ["BodyTrace", "EndsOnData"]
+__all__ = ["BodyTrace"]
