@@ -214,7 +214,8 @@ def _traced(given: TranslationRequest) -> Entry:
     trace = Trace(user_names(function), user_loc, hooks)
     if given.dynamic is not None:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
-    trace.unrolled, trace.over_layers = given.unrolled, given.over_layers
+    facts = trace.loop_facts
+    facts.unrolled, facts.over_layers = given.unrolled, given.over_layers
     trace.endings.ahead = None if given.path is None else list(given.path)
     trace.guards = guards_of(trace)
     trace.guards.read = given.read

@@ -100,9 +100,10 @@ class LoopRoller:
         if self.over.trip == 0 or self.empty():
             return
         go = self.first_test() if go is None else go
-        if call_stack() in self.trace.unrolled:
-            self.why = self.trace.unrolled[call_stack()]
-            self.layers = call_stack() in self.trace.over_layers
+        facts = self.trace.loop_facts
+        if call_stack() in facts.unrolled:
+            self.why = facts.unrolled[call_stack()]
+            self.layers = call_stack() in facts.over_layers
             return self.unroll(go)
         while go is not False and self.over.trip != 0:
             if self.rolled(go) or self.peeled and self.empty():

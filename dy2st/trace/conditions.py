@@ -199,18 +199,23 @@ def run_apart(k: int, loops: Iterable[TracedLoop]) -> None:
 
 def surely_at_most(home: TraceInterface, x: object, y: object) -> bool:
     """Whether an integer that follows from sizes and indices is never larger than another one, in
-    any call."""
+    any call. No size that data decides is asked."""
+    known = _apart_from_data(home, x, y)
+    return known and bool(home.sizes.surely(dim_of(y) - dim_of(x), 0))
+
+
+def _apart_from_data(home: TraceInterface, x: object, y: object) -> bool:
+    """Whether no size that data decides is in two integers: what is cut off at one keeps a size
+    that data decides."""
     if not all(is_symint(q) or type(q) is int for q in (x, y)):
         return False
-    return bool(home.sizes.surely(dim_of(y) - dim_of(x), 0))
+    decided_by_data = home.sizes.counts.keys() - home.sizes.quotients.keys()
+    return names_in(dim_of(x) - dim_of(y)).isdisjoint(decided_by_data)
 
 
 def at_most(home: TraceInterface, x: object, y: object) -> bool:
-    """Whether an integer that follows from sizes and indices is never larger than another one. No
-    size that data decides is asked: what is cut off at one keeps a size that data decides."""
-    if not all(is_symint(q) or type(q) is int for q in (x, y)):
-        return False
-    if names_in(dim_of(x) - dim_of(y)) & home.sizes.counts.keys() - home.sizes.quotients.keys():
+    """Like `surely_at_most`, in the calls that the program is for."""
+    if not _apart_from_data(home, x, y):
         return False
     ends = bounds(dim_of(x) - dim_of(y), home)
     if ends is None or decided("le", *ends, home) is not True:

@@ -60,8 +60,6 @@ class Trace(Conditions):
     loop_facts: what earlier traces of each loop have learned, and how many there were.
     autograd: what the program does not say of eager autograd.
     dynamic: keys of the Python numbers that are inputs.
-    unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
-        those that lead to loops over Layers.
     endings: errors that data may raise, and how calls end in them.
     trying: how many `try` statements of the user are running.
     checkpoints: what single loops keep for the backward, by their line.
@@ -83,8 +81,6 @@ class Trace(Conditions):
         self.autograd = GradientFacts()
         self.loop_facts = LoopFacts()
         self.dynamic: set[tuple[Any, ...]] = set()
-        self.unrolled: dict[object, str] = {}
-        self.over_layers: set[object] = set()
         self.endings = ErrorExits()
         self.trying = 0
         self.checkpoints: dict[Loc, str | int] = {}
@@ -324,7 +320,7 @@ class Trace(Conditions):
         self, loop: TracedLoop | None, reason: str, also: Iterable[TracedLoop | None] = ()
     ) -> None:
         """Start again without rolling these loops, if the length of the first one is known."""
-        if self.is_counted(loop) and len(self.unrolled) < MOST_UNROLLED:
+        if self.is_counted(loop) and len(self.loop_facts.unrolled) < MOST_UNROLLED:
             loops = [q for q in (loop, *also) if self.is_counted(q)]
             raise RetraceUnrolled(
                 [q.calls for q in loops], reason, [q.calls for q in loops if q.layers]

@@ -275,7 +275,13 @@ class Traced:
 @dataclass
 class LoopFacts:
     """What earlier traces of each loop have learned, and how often it has been traced since the
-    outermost loop around it began."""
+    outermost loop around it began.
+
+    unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
+        those that lead to loops over Layers.
+    """
 
     learned: dict[Hashable, Any] = field(default_factory=dict)
     traced: dict[Hashable, Traced] = field(default_factory=dict)
+    unrolled: dict[object, str] = field(default_factory=dict)
+    over_layers: set[object] = field(default_factory=set)

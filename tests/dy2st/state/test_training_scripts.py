@@ -239,7 +239,7 @@ def attribute_that_a_loop_stores_beside_that_of_another_object():
 
 
 def test_a_first_call_in_training_warns_of_nothing():
-    autograd_engine.layout.cache_clear()
+    autograd_engine.tried.cache_clear()
     w = paddle.create_parameter([2], "float32")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
