@@ -287,6 +287,48 @@ def test_a_loop_that_takes_more_traces_is_refused_for_a_named_size():
         static(check.data(5, 3))
 
 
+# ---------------------------------------------------------------- facts that do not hold later
+def longer_slots(x):
+    """Slots that an iteration of the loop around them makes longer once."""
+    slots, h = [x[:1]] * 20, x[:1]
+    for _ in range(x.shape[0]):
+        for i in range(20):
+            slots[i] = paddle.concat([h, h * 2.0])
+            h = paddle.tanh(h + slots[i].sum(0, keepdim=True))
+    return h
+
+
+def number_of_the_first_iteration(x):
+    """`s` is a number of Python, a size even, after the first iteration."""
+    s, h = 1.0, None
+    for _ in range(6):
+        if h is None:
+            h, s = x, s * 0.5
+        if s < 0.7:
+            h = h + x[:, : int(s * 4)].sum()
+    return h, s
+
+
+def step_of_the_first_iterations(x):
+    h, seen, n = None, [], 0
+    for t in range(7):
+        seen.append(x * t)
+        if len(seen) > 2:
+            seen.pop(0)
+        h = seen[0] if h is None else h + seen[0] * n
+        n += 3 if t < 2 else 1
+    return h, n, len(seen)
+
+
+@pytest.mark.parametrize(
+    "f", [longer_slots, number_of_the_first_iteration, step_of_the_first_iterations]
+)
+def test_facts_of_the_first_iterations_do_not_unroll_the_others(f):
+    x = check.data(3, 4)
+    static = check.agree(f, x)
+    assert {q.kind for q in static.report(x).loops} == {"scan"}
+
+
 # ---------------------------------------------------------------- the number of traces
 def decode(w, prompt, steps):
     """That of README.md: the prompt is known for the first iterations."""
