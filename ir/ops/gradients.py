@@ -134,9 +134,9 @@ def added(b: Builder, acc: Value | None, g: Value | Parts, t: Type) -> Value:
     return total
 
 
-def zeros(b: Builder, t: Type) -> Value:
+def zeros(b: Builder, t: Type, hint: str = "") -> Value:
     value = {"f": 0.0, "b": False}.get(t.dtype.kind, 0)
-    new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype)
+    new: Value = b.full(value=value, shape=t.shape, dtype=t.dtype, hint=hint)
     return new
 
 

@@ -35,6 +35,7 @@ from typing import NamedTuple, TypeAlias, TypeGuard
 from ir.analysis.affine import DIMS, LINEAR, combined, limit_of
 from ir.analysis.alias import at_least_once
 from ir.analysis.ranges import facts_of, never_negative
+from ir.ops.gradients import zeros
 from ir.ops.reduce import normal_axes
 from ir.ops.views import Span, span_of, starting_at
 from ir.passes.loops.ports import with_ports
@@ -324,7 +325,7 @@ class _Buffer:
     def carry(self, b: Block, body: Block) -> Carry:
         y, inner = self.stack.inner, Value(self.last.type, self.last.name)
         after = body.set_dynamic_index(inner, y, self.place(body), axis=0, hint=self.last.name)
-        return Carry(inner, _zeros(b, inner.type, inner.name), after, self.last)
+        return Carry(inner, zeros(b, inner.type, inner.name), after, self.last)
 
     def place(self, body: Block) -> Value:
         """Where an iteration writes to."""
@@ -345,11 +346,6 @@ class _Buffer:
         if axis:
             x = b.transpose(x, perm=(*range(1, axis + 1), 0, *range(axis + 1, x.type.ndim)))
         return _End(x, axis, self.loop.length, k, self.full)
-
-
-def _zeros(b: Block, t: Type, hint: str = "") -> Value:
-    zero = {"f": 0.0, "b": False}.get(t.dtype.kind, 0)
-    return b.full(value=zero, shape=t.shape, dtype=t.dtype, hint=hint)  # type: ignore[no-any-return]
 
 
 class _End(NamedTuple):
@@ -378,8 +374,7 @@ class _End(NamedTuple):
         length, k = op.result.type.shape[self.axis], self.steps
         if self.full:
             return self._replace(length=length)
-        zeros = _zeros(b, self.value.type)
-        front = b.concat(zeros, *op.operands[:-1], axis=self.axis)
+        front = b.concat(zeros(b, self.value.type), *op.operands[:-1], axis=self.axis)
         n = front.type.shape[self.axis]
         front = b.slice(front, axis=self.axis, start=n - k, length=k)
         at, number = b.iota(n=k, dtype=I64), b.full(value=k, dtype=I64)
@@ -459,8 +454,7 @@ def _summed(p: Stack, readers: Readers) -> bool:
 def _total(b: Block, body: Block, p: Stack, last: Value) -> Carry:
     t = p.inner.type
     state = Value(t, p.outer.name)
-    zero = 0.0 if t.dtype.kind == "f" else 0
-    init = b.full(value=zero, shape=t.shape, dtype=t.dtype, hint=p.outer.name)
+    init = zeros(b, t, p.outer.name)
     return Carry(state, init, body.add(state, p.inner, hint=p.outer.name), last)
 
 
