@@ -29,7 +29,7 @@ from dy2st.trace.emitter import lift, uniform
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.item import scalar
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar, known, negated
-from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.signals import NeedsConcrete, Refused, raise_defect
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import perform
@@ -203,6 +203,7 @@ def reporting(
                 raise
             report(trace, found, ok, site, *with_values(trace, text_of(found)))
         except Exception as error:
+            raise_defect(error)
             report(trace, error, ok, site, *with_values(trace, text_of(error)))
         trace.undo_log.undo_to(mark)
         set_state(before)

@@ -23,7 +23,7 @@ from dy2st.state.arrays import made_array
 from dy2st.state.containers.constants import is_open
 from dy2st.state.ownership import refuse
 from dy2st.state.signature import Signature
-from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, Tensor, dtype_from
+from dy2st.trace.fake_tensor import DTYPE_TO_PADDLE, FakeTensor, NoElementType, Tensor, dtype_from
 from dy2st.trace.memory import extent, meet
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace, TracedInput
@@ -158,7 +158,7 @@ def check_arrays(
 def add_argument(trace: Trace, tensor: Tensor, name: str, spec: Any) -> FakeTensor:
     try:
         dtype = dtype_from(tensor.dtype)
-    except TypeError as e:
+    except NoElementType as e:
         raise Refused(f"the argument {name} cannot be an input: {e}.") from None
     shape: list[Any] = [int(d) for d in tensor.shape]
     if spec is not None:

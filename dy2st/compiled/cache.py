@@ -244,7 +244,9 @@ class Cache:
                 return translate(self.function, signature, spec, self.numbers, *self.options)
             except SourceError:
                 self.numbers.pin()
-            except Exception:  # of Python, to which an input is not a number; or of the user
+            except Exception as error:  # of Python, to which an input is no number; or of the user
+                if is_internal(error):
+                    raise
                 entry = translate(self.function, signature, spec, None, *self.options)
                 self.numbers.pin()
                 return entry

@@ -25,6 +25,7 @@ from dy2st.trace.emitter import detached, lift
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import is_runtime
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 
 #: objects whose copies would have the state of the first call
 STATEFUL = (random.Random, np.random.RandomState, np.random.Generator)
@@ -47,7 +48,7 @@ def copied(f: Callable[..., object]) -> Callable[..., object]:
         if not isinstance(x, paddle.nn.Layer):
             read(trace, x)
         users_method(x, "__copy__")
-        made = f(x, *args, **kwargs)
+        made = perform(f, x, *args, **kwargs)
         trace.make(made)
         return made
 
@@ -123,7 +124,7 @@ def container(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> 
         made = kind.__new__(kind)
         vars(made).update((k, deep(trace, q, known)) for k, q in vars(x).items())
         return made
-    return copy.deepcopy(x)
+    return perform(copy.deepcopy, x)
 
 
 def tensor(trace: Trace, x: Tensor) -> Tensor:

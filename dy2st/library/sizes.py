@@ -21,6 +21,7 @@ from dy2st.capture.data_sizes import as_size
 from dy2st.capture.dispatch import record
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
+from dy2st.trace.user_stack import perform
 
 
 def sizes_of(trace: Trace, x: object) -> object:
@@ -51,7 +52,7 @@ def with_sizes(
             return f(*args, **kwargs)
         if "input" in kwargs:
             kwargs["x"] = kwargs.pop("input")
-        given = signature.bind(*args, **kwargs)
+        given = perform(signature.bind, *args, **kwargs)
         for name in names:
             if name in given.arguments:
                 given.arguments[name] = sizes_of(trace, given.arguments[name])
@@ -117,7 +118,7 @@ def of_named_sizes(f: Callable[..., object], root: bool) -> Callable[..., object
 
     @functools.wraps(f)
     def call(*args: object, **kwargs: object) -> object:
-        given = signature.bind(*args, **kwargs)
+        given = perform(signature.bind, *args, **kwargs)
         given.apply_defaults()
         x = given.arguments["x"]
         if current() is None or not any(map(is_symint, getattr(x, "shape", ()))):

@@ -47,7 +47,7 @@ from dy2st.state.strings import loops_in
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
-from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.signals import NeedsConcrete, raise_defect
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, AttributeLocation, ItemLocation, in_class, kind_of
@@ -185,7 +185,8 @@ def getattr_(obj: object, name: str, *default: object) -> object:
         dynamic_lookup.note_layers(loops_in(name))
     try:
         return load_attr(obj, name)
-    except AttributeError:
+    except AttributeError as error:
+        raise_defect(error)
         if default:
             return default[0]
         raise

@@ -288,10 +288,7 @@ def note_inherited(trace: Trace, owner: object, f: types.FunctionType) -> None:
 
 
 def other(trace: Trace, f: Any) -> Callable[..., object]:
-    try:
-        replaced = SUBSTITUTES.get(id(f))
-    except TypeError:
-        replaced = None
+    replaced = SUBSTITUTES.get(id(f))
     if replaced is not None:
         return replaced if id(f) in INTROSPECTION else SplitCall(trace, replaced)
     if isinstance(f, functools.partial):

@@ -325,7 +325,8 @@ def by_index(trace: Trace, x: object) -> Iterator[object]:
     while True:
         try:
             item = special(trace, x, "__getitem__", i)[0]
-        except IndexError:
+        except IndexError as error:
+            raise_defect(error)
             return
         yield item
         i += 1

@@ -18,7 +18,7 @@ from paddle.base import framework
 
 from dy2st.trace.fake_tensor import FakeTensor, Tensor, type_of
 from dy2st.trace.scalar import is_runtime_scalar
-from dy2st.trace.signals import Refused
+from dy2st.trace.signals import Refused, raise_defect
 from dy2st.trace.symint import dim_of, is_symint
 from dy2st.trace.trace import Trace
 from ir import OPS, Type, Value
@@ -82,6 +82,7 @@ def lift(trace: Trace, tensor: Tensor) -> FakeTensor:
         if type.dtype == BF16:
             raise TypeError("programs do not have the element type bfloat16")
     except TypeError as e:
+        raise_defect(e)
         message = f"{name} cannot become an input: {e}."
         raise Refused(message, trace.where(), remedy=remedy) from None
     return trace.add_input(tensor, kind, name, type)

@@ -46,6 +46,14 @@ def is_user_file(name: str) -> bool:
     return not name.startswith(_STANDARD) or name.startswith(_SITE)
 
 
+@functools.lru_cache(maxsize=4096)
+def is_library_file(name: str) -> bool:
+    """A file of the standard library or NumPy, which raise errors for their callers."""
+    if name.startswith((_NUMPY, "<frozen")):
+        return True
+    return name.startswith(_STANDARD) and not name.startswith((_SITE, *_OWN, _EXECUTOR))
+
+
 def call_stack() -> tuple[tuple[types.CodeType, int], ...]:
     """The user's functions that are running, innermost first, each with its place."""
     out = []
@@ -146,13 +154,15 @@ def raised_at(error: BaseException) -> Loc:
 
 
 def innermost(error: BaseException | None) -> types.TracebackType | None:
-    """Return the innermost frame of an exception. Patches of Paddle's functions pass calls on, and
-    our `__getattr__` says that there is no attribute to the code that asks for one."""
+    """Return the innermost frame of an exception that tells whose it is. Patches of Paddle's
+    functions pass calls on, our `__getattr__` says that there is no attribute to the code that asks
+    for one, and the standard library and NumPy refuse what their caller gives them."""
     found = at = None if error is None else error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
         asked = code.co_name == "__getattr__" and is_own_file(code.co_filename)
-        if not asked and (code.co_filename != _PATCHES or is_raise(at)):
+        passes = code.co_filename == _PATCHES and not is_raise(at)
+        if not asked and not passes and not is_library_file(code.co_filename):
             found = at
         at = at.tb_next
     return found

@@ -20,6 +20,7 @@ from dy2st.state.arrays import element_type
 from dy2st.state.ownership import refuse
 from dy2st.trace.scalar import DTYPES, KINDS
 from dy2st.trace.trace import current
+from dy2st.trace.user_stack import perform
 from ir import Size, Type
 
 #: a Python number, an array, a list of Python numbers, or nothing
@@ -158,7 +159,7 @@ def probed(
 
     def once(sizes: Mapping[str, int]) -> HostResult:
         args, kwargs = arguments(sizes)
-        return result_of(name, getattr(make(), f.__name__)(*args, **kwargs))
+        return result_of(name, perform(getattr(make(), f.__name__), *args, **kwargs))
 
     return affine(once, names) if names else once({})
 

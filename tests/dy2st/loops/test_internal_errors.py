@@ -4,12 +4,26 @@ op or an error for which a handler of the user's code waits. An error of the use
 from __future__ import annotations
 
 import builtins
+import collections
+import copy
+import dataclasses
+import decimal
+import enum
+import fractions
 import functools
 import gc
+import inspect
 import itertools
+import json
 import math
+import operator
+import random
 import re
+import statistics
+import string
 import sys
+import textwrap
+import threading
 import types
 from collections import defaultdict
 from pathlib import Path
@@ -20,16 +34,27 @@ import paddle.nn.functional as F
 import pytest
 
 import dy2st
-from dy2st.capture.adapters import ADAPTERS
+from dy2st.branches import branch
+from dy2st.branches.merge import BranchMerge
+from dy2st.capture.adapters import ADAPTERS, nn
 from dy2st.capture.foreign import probe
+from dy2st.capture.indexing import items
+from dy2st.compiled import arguments
 from dy2st.loops.body import BodyTrace
+from dy2st.loops.ports import LoopPorts
 from dy2st.runtime import access
 from dy2st.state.arrays import FakeArray
+from dy2st.trace import emitter, fake_tensor
 from dy2st.trace.scalar import RuntimeScalar
 from dy2st.trace.symint import SymInt
 from dy2st.trace.trace import current
 from dy2st.trace.user_stack import is_own_file
+from executor.cpu import legalize
+from executor.lowering import blocks
+from executor.plan import arena
+from ir import autodiff
 from ir.loc import _ACTING
+from ir.passes import functionalize, to_seq
 
 #: statements that Python stops, by the error
 FAULTS = {
@@ -196,14 +221,14 @@ def planted(code, error):
     return scope["f"].__code__.replace(co_name=code.co_name, **kept)
 
 
-def outcome(functions, error):
+def outcome(functions, error, call=translated):
     """What a translation raises where these functions, of one code, have a fault."""
     code = functions[0].__code__
     fails = planted(code, error)
     try:
         for f in functions:
             f.__code__ = fails
-        translated()
+        call()
     except BaseException as found:
         return found
     finally:
@@ -223,6 +248,45 @@ def test_faults_in_tentative_traces_are_raised_as_such():
             if type(raised) is not getattr(builtins, error) or not is_noted(raised):
                 wrong.append((functions[0].__code__, error, raised))
     assert wrong == [] and errors > 24
+
+
+#: one function of each stage of a translation, what runs tentatively first
+STAGES = {
+    "adapter": nn.softmax, "item": items.checked, "emitter": emitter.lift,
+    "input": fake_tensor.type_of, "number": arguments.number_tensor,
+    "loop": BodyTrace.commit, "ports": LoopPorts.settle, "branch": branch.trace_branch,
+    "merge": BranchMerge.joined, "attribute": access.load_attr,
+    "capture": functionalize, "pass": to_seq, "gradient": autodiff.differentiate,
+    "lowering": blocks.lower_block, "plan": arena.layout, "kernels": legalize.legalize,
+}  # fmt: skip
+
+
+WEIGHT = paddle.ones([2])
+WEIGHT.stop_gradient = False
+
+
+def stages(x, scale):
+    h, ys = paddle.zeros([2]), []
+    for t in range(4):
+        h = F.softmax(h * WEIGHT + x[t]) * scale
+        if h.sum() > 0.5:
+            h = h * getattr(paddle, "e", 2.0)
+        ys.append(h)
+    return paddle.stack(ys)
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_defect_in_any_stage_is_raised_as_such(stage):
+    """The number varies between calls: the second is translated with it as an input."""
+    wrong, x = [], paddle.ones([4, 2])
+    for error in FAULTS:
+        f = dy2st.to_static(stages)
+        if stage == "number":
+            f(x, 1.0)
+        raised = outcome([STAGES[stage]], error, functools.partial(f, x, 2.0))
+        if type(raised) is not getattr(builtins, error) or not is_noted(raised):
+            wrong.append((error, raised))
+    assert wrong == []
 
 
 @pytest.mark.parametrize("place", ["adapter", "item"])
@@ -286,7 +350,30 @@ REFUSED = """
     ys.extend(3) | ys.remove('q') | functools.reduce(max, []) | x.unsqueeze(9)
     t // 0 | t + 'a' | t['a'] | divmod(t, 0) | [1][t + 5] | float(h) / 0 | int(h) % 0 | h.nothing
     t.nothing | t() | t < 'a' | int(h) << -1
+    random.choice([]) | fractions.Fraction(1, 0) | json.loads('q') | re.compile('(')
+    inspect.signature(3) | statistics.mean([]) | Mode(7) | copy.copy(uncopied)
+    np.linalg.inv(np.zeros([2, 2])) | np.stack([]) | np.reshape(np.ones(3), [7])
+    collections.Counter(3) | operator.attrgetter(3) | decimal.Decimal('q') | textwrap.fill(3)
+    copy.deepcopy(lock) | copy.copy(f.__get__) | dataclasses.replace(3)
+    dataclasses.replace(one, b=2) | np.reshape(x.numpy(), [7]) | x.numpy()[7]
+    np.add(x.numpy(), np.ones(9)) | x.numpy().reshape(7)
+    random.sample([1], 3) | random.seed([]) | paddle.to_tensor('q')
+    collections.OrderedDict(3) | string.Template('$a').substitute() | next(t for t in [])
 """
+LIBRARY = (random, fractions, json, re, inspect, statistics, copy, collections, operator, decimal,
+           textwrap, string, dataclasses)  # fmt: skip
+
+
+@dataclasses.dataclass
+class One:
+    a: int
+
+
+class Uncopied:
+    def __copy__(self):
+        raise TypeError("no copies")
+
+
 LOOP = """
 def f(x, ys):
     h = x.sum()
@@ -299,7 +386,10 @@ def f(x, ys):
 
 def test_errors_of_the_user_are_those_of_eager(tmp_path):
     names = {"paddle": paddle, "F": F, "math": math, "np": np, "itertools": itertools,
-             "functools": functools, "Linear": paddle.nn.Linear(4, 4)}  # fmt: skip
+             "functools": functools, "Linear": paddle.nn.Linear(4, 4),
+             "Mode": enum.Enum("Mode", "A B"), "uncopied": Uncopied(),
+             "lock": threading.Lock(), "one": One(1)}  # fmt: skip
+    names |= {q.__name__: q for q in LIBRARY}
     wrong = []
     for k, text in enumerate(re.split(r" \| |\n +", REFUSED.strip())):
         file = tmp_path / f"f{k}.py"
