@@ -40,7 +40,7 @@ from ir.uses import walk
 
 # ---------------------------------------------------------------- conditions
 def condition(trace: Trace, value: Any) -> Any:
-    """The truth of a value: a bool where Python knows it, else a Number."""
+    """The truth of a value: a bool where Python knows it, else a runtime scalar."""
     value = here(value)
     if type(value) is Unresolved and "truth" in value.__dict__:
         return value.__dict__["truth"]

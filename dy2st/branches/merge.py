@@ -154,7 +154,7 @@ class BranchMerge:
         return self.apart(name, error, yes, no, both)
 
     def agreed(self, name: str, a: object, b: object) -> object:
-        """The merged value; raises Disagree."""
+        """The merged value; raises MergeConflict."""
         if a is b or (is_constant(a) and same_constant(a, b)):
             return a
         if a is UNDEF or b is UNDEF:

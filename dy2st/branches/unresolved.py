@@ -113,7 +113,7 @@ def here(x: object) -> object:
 
 
 def is_none(x: Unresolved) -> object:
-    """`x is None`: a bool, or a Number where data decides."""
+    """`x is None`: a bool, or a runtime scalar where data decides."""
     found = here(x)
     if type(found) is not Unresolved:
         return found is None

@@ -64,7 +64,7 @@ def default_dtype(original: Any) -> object:
 
 
 def layer_setattr(original: Callable[..., object]) -> Callable[..., object]:
-    """Stores by code that is not converted go through the journal, too. A Layer that has no
+    """Stores by code that is not converted go through the undo log, too. A Layer that has no
     attributes is one that the function makes: nobody outside knows it."""
 
     def call(layer: object, name: str, value: object) -> None:

@@ -179,7 +179,7 @@ class TuplePart(ResultPart):
 
 @dataclass(frozen=True)
 class RowsPart(ResultPart):
-    """Output `index`, taken apart into arrays or Python numbers; it stands in Elements only."""
+    """Output `index`, taken apart into arrays or Python numbers: elements of a list."""
 
     index: int
     own: Type

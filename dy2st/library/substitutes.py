@@ -40,18 +40,6 @@ def sequential(self: Sequential, input: object) -> object:
     return input
 
 
-def infer_broadcast_shape(arr: Tensor, indices: Tensor, axis: int) -> tuple[int, ...] | None:
-    """Of `put_along_axis`: whether the index is longer along `axis` is asked only where that makes
-    a difference. It may be once it has grown for some iterations."""
-    shape = list(arr.shape)
-    shape[axis] = indices.shape[axis]
-    if all(n == m for n, m in zip(shape, indices.shape)):
-        return tuple(shape)
-    if any(n < m for n, m in zip(arr.shape, indices.shape)):
-        return None
-    return tuple(shape)
-
-
 def index_fill_(x: Tensor, index: Tensor, axis: int, value: Tensor, name: object = None) -> object:
     """Through a transposed view, where Paddle transposes x in place, and back."""
     if index.size == 0:
@@ -98,6 +86,5 @@ REWRITTEN: dict[Callable[..., object], Any] = {
     **{f: f for f in (paddle.incubate.autograd.vjp, paddle.incubate.autograd.jvp)},
     Sequential.forward: sequential,
     paddle.index_fill_: index_fill_,
-    manipulation.infer_broadcast_shape: infer_broadcast_shape,
     paddle.metric.accuracy: accuracy,
 }

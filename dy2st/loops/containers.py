@@ -139,7 +139,7 @@ class ContainerPorts(LoopRecord):
         self.extend()
 
     def settle(self, name: str, b: object, p: object, a: object, path: tuple[object, ...]) -> Any:
-        """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
+        """The value of one place after the loop; raises TypeMismatch, NeedsConcrete or Retrace."""
         raise NotImplementedError
 
     # ------------------------------------------------------------ lists that get longer

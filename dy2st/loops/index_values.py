@@ -55,7 +55,7 @@ class IndexValues:
                 self.know(op.orelse, ())
 
     def of(self, value: Value) -> Any:
-        """The values of a scalar; raises Unknown."""
+        """The values of a scalar; raises DataDependent."""
         if value not in self.found:
             self.found[value] = self.computed(value)
         return self.found[value]

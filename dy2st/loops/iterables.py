@@ -121,9 +121,9 @@ def note_unlike(trace: Trace, items: Any) -> None:
 
 
 def in_turn(site: Loc, trip: Dim, why: str, of_layers: bool) -> tuple[str, Loc, str]:
-    """What the report says of a loop that runs one iteration after the other. One over the layers
-    of a model, or over what Python keeps for each of them, is as long as the model is deep: one
-    loop of the program would take no less time."""
+    """The line of the report about a loop that is unrolled. One over the layers of a model, or over
+    a Python list with an element for each of them, is as long as the model is deep: a loop of the
+    program would take no less time."""
     if of_layers and isinstance(trip, int) and 0 <= trip <= dynamic_lookup.MOST_WRITTEN_OUT:
         return "written out", site, f"{trip} iterations: {why}"
     return "unrolled", site, why

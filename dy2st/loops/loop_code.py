@@ -63,7 +63,7 @@ class LoopCode:
     unroll: int = 1
 
     def more(self, trace: Trace, over: LoopIterable, i: int | SymInt) -> Goes:
-        """Whether iteration i runs: a bool or a Number. The test is not asked without an item."""
+        """Whether iteration i runs: a bool or a runtime scalar. Without an item it asks no test."""
         exists = True if over.more is None else condition(trace, over.more(i))
         if self.test is None or exists is False:
             return exists

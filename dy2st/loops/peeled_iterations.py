@@ -49,7 +49,7 @@ def most_apart(over: LoopIterable, loop: TracedLoop, is_open: bool) -> int:
 
 
 def beliefs(known: LearnedFacts) -> object:
-    """What the index says of numbers and lengths in an iteration."""
+    """The steps of numbers and lengths that the body is believed to have."""
     return dict(known.steps), dict(known.numbers), dict(known.growth)
 
 

@@ -1,7 +1,7 @@
 """Construction of the ports of a `scan` from the places of a traced loop body.
 
 A place with equal types before and after the body is a carry, a variable that the body sets first
-is a `last`, a list that grew is a stack. Any other change is a Mismatch: the loop is peeled or
+is a `last`, a list that grew is a stack. Any other change is a TypeMismatch: the loop is peeled or
 unrolled.
 """
 
@@ -103,7 +103,7 @@ class LoopPorts(ContainerPorts):
 
     # ------------------------------------------------------------ one place
     def settle(self, name: str, b: object, p: object, a: object, path: Path) -> object:
-        """The value of one place after the loop; raises Mismatch, NeedsConcrete or Retrace."""
+        """The value of one place after the loop; raises TypeMismatch, NeedsConcrete or Retrace."""
         b, a = either_ends(self, name, b, p, a, path)
         if isinstance(p, padded_buffers.PaddedTensor) or id(p) in self.body_trace.resized:
             return padded_buffers.settle(self, name, p, a)

@@ -98,7 +98,7 @@ class LearnedFacts:
     peeled: int = 0
 
     def behind_an_iteration(self, peeled: int) -> LearnedFacts:
-        """What holds of the body whatever the first iteration has left."""
+        """The facts about the body that hold whatever the first iteration has left."""
         kept = {f: copy.copy(getattr(self, f)) for f in LASTING}
         return LearnedFacts(peeled=peeled, **kept)
 

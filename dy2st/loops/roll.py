@@ -385,8 +385,8 @@ class LoopRoller:
         self.stops[self.peeled] = e, why
 
     def keep_stops(self) -> None:
-        """What has stopped a loop that is one after the first iterations, or is written out, stops
-        it when the code around is traced again."""
+        """Keep the stops of a loop that begins after its first iterations, or is written out, for
+        when the code around it is traced again."""
         for peeled, stop in self.stops.items():
             self.known(peeled).stop = (*stop, self.layers)
 
@@ -427,7 +427,7 @@ class LoopRoller:
 
     # ------------------------------------------------------------ not rolled
     def note(self, ops: int) -> tuple[str, Loc, str]:
-        """What the report says of iterations one after the other, which have so many `ops`."""
+        """The line of the report about unrolled iterations, which have so many `ops`."""
         few, own = (getattr(self.first_stop, q, False) for q in ("few", "own"))
         if len(self.trace.objects.partial) < 2:  # as `[zeros([n]) for _ in layers]`
             trip = self.over.trip

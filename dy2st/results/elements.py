@@ -26,7 +26,7 @@ from ir.types import Dim, evaluate_dim
 
 @dataclass(frozen=True, eq=False)
 class Column(ResultLeaf):
-    """One part of the elements of a list, one for every iteration; it stands in Elements only."""
+    """One part of the elements of a list, one for every iteration: a leaf of a `FilledList`."""
 
     about = "views that a loop has collected"
 
@@ -99,8 +99,8 @@ class ListElement(ResultLeaf):
 
 @dataclass(frozen=True, eq=False)
 class ElementValues(Column):
-    """A Python value for every iteration `loop`, as many as `trip` gives: a constant, or a Number
-    that follows from the iteration."""
+    """A Python value for every iteration `loop`, as many as `trip` gives: a constant, or a runtime
+    scalar that follows from the iteration."""
 
     about = "Python values that a loop has collected"
 

@@ -2,7 +2,7 @@
 
 A list whose elements the results show once is rows of stacked tensors, new ones for each call. What
 other lists and results show of it, they take from the list that a call has made: an
-element is an `ListElement`. Elements of a second list are copies, with a `CopyWarning`.
+element is a `ListElement`. Elements of a second list are copies, with a `CopyWarning`.
 """
 
 from __future__ import annotations

@@ -90,8 +90,8 @@ def number_of(trace: Trace, place: Location, value: object) -> object:
 
 
 def hold_elements(trace: Trace, obj: object) -> None:
-    """The numbers in a container that move are Numbers while the trace runs, because code reads
-    them without asking."""
+    """The numbers in a container that move are runtime scalars while the trace runs, because code
+    reads them without asking."""
     kind = kind_of(obj)
     moving = any(key[0] in ("item", "within") for key in trace.dynamic)
     if kind is None or not kind.indexed or not moving:
@@ -106,8 +106,8 @@ def hold_elements(trace: Trace, obj: object) -> None:
 
 
 def held(trace: Trace, value: Any, kept: Collection[object] = ()) -> Any:
-    """A tuple with Numbers in it in place of the numbers that move. Their guards go, because an
-    input needs none: but for the `kept` ones, of what other code reads."""
+    """A tuple with runtime scalars in place of the numbers that move. Their guards go, because
+    an input needs none: but for the `kept` ones, of what other code reads."""
     if not trace.dynamic or not is_tuple(value):
         return value
     pairs = [(q, held(trace, q, kept)) for q in value]
@@ -155,8 +155,8 @@ def keep_dynamic(trace: Trace, place: Location) -> object:
 
 
 def hold_dynamic(trace: Trace, place: Location) -> bool:
-    """Whether a global or a variable of an enclosing function moves: it is a Number while the trace
-    runs, because code reads it without asking."""
+    """Whether a global or a variable of an enclosing function moves: it is a runtime scalar while
+    the trace runs, because code reads it without asking."""
     if place.key not in trace.dynamic or place.key in trace.objects.stored:
         return False
     n = number_of(trace, place, place.get())
@@ -172,7 +172,7 @@ def hold_dynamic(trace: Trace, place: Location) -> bool:
 def leaves_of(
     trace: Trace, leaves: Sequence[object], names: Sequence[str], dynamic: set[int]
 ) -> None:
-    """Arguments that move become Numbers, in place of their values."""
+    """Arguments that move become runtime scalars, in place of their values."""
     for k, value in enumerate(leaves):
         if k in dynamic and type(value) in KINDS:
             leaves[k] = trace.number_input(("leaf", k), value, names[k], None)  # type: ignore[index]

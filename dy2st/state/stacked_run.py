@@ -164,10 +164,10 @@ class Unstacked:
 
 
 class StackedRun:
-    """`trip` elements; `tree` is a Leaf, or a tuple of trees for tuples and containers. `loop`: the
-    loop that has appended them, if all of them are there. `items`: those that have been read, each
-    with the frame that made it: an element is one object. `origin`: the parts of the list that they
-    have been taken from."""
+    """`trip` elements; `tree` is a `StackedLeaf`, or a tuple of trees for tuples and containers.
+    `loop`: the loop that has appended them, if all of them are there. `items`: those that have been
+    read, each with the frame that made it: an element is one object. `origin`: the parts of the
+    list that they have been taken from."""
 
     def __init__(
         self, trip: Dim, tree: Any, loop: TracedLoop | None = None, origin: tuple[object, ...] = ()

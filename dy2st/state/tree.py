@@ -207,7 +207,7 @@ def doubtful(trace: Trace, reason: str) -> Callable[[], BaseException]:
 
 
 def held_value(p: Any) -> Value:
-    """The value of a placeholder: a fake tensor, a Number, or the value itself."""
+    """The value of a placeholder: a fake tensor, a runtime scalar, or the value itself."""
     return p if isinstance(p, Value) else p.value if is_runtime_scalar(p) else p._value
 
 

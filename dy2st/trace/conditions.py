@@ -112,7 +112,7 @@ class Conditions(TraceInterface):
             self.add_require(Require(dim, ">=", least, reason, self.where()))
 
     def index_value(self, n: object) -> Value:
-        """An i64[] value for an int or a Sym, once per frame."""
+        """An i64[] value for an int or a size, once per frame."""
         return self.dim_value(dim_of(n))
 
     def dim_value(self, dim: Dim) -> Value:

@@ -362,7 +362,7 @@ class Emitter:
         )
 
     def scalar(self, n: object, dtype: DType) -> FakeTensor:
-        """A Python number, or a Sym, as a 0-d tensor."""
+        """A Python number, or a size, as a 0-d tensor."""
         if is_runtime_scalar(n):
             return (
                 self.wrap(self.trace.emit("cast", [n.value], {"dtype": dtype}))

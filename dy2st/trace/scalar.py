@@ -235,7 +235,7 @@ for _name, _use in _USES.items():
 
 # ---------------------------------------------------------------- operands
 def value_in(home: TraceInterface, x: object, dtype: DType) -> Value:
-    """A Python number, a Sym or a Number as a 0-d value of `dtype`."""
+    """A Python number, a size or a runtime scalar as a 0-d value of `dtype`."""
     if type(x) is RuntimeScalar:
         have = x.value
     elif is_polynomial(x):
@@ -467,7 +467,7 @@ for _name in COMPARISONS:
 
 # ---------------------------------------------------------------- truth
 def truth(n: RuntimeScalar) -> RuntimeScalar:
-    """Whether a Number is not zero, as a bool."""
+    """Whether a runtime scalar is not zero, as a bool."""
     if n.kind is bool:
         return n
     zero = value_in(n.home, 0, n.value.type.dtype)

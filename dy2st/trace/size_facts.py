@@ -17,7 +17,7 @@ TYPICAL = 1 << 20
 
 
 def _limit(trip: Dim) -> tuple[int, Dim] | None:
-    """What the index of a loop over a quotient stays below, times the divisor: see `TracedLoop`."""
+    """The upper bound of the index of a loop over a quotient, times the divisor (`TracedLoop`)."""
     if not isinstance(trip, Size) or len(trip.quotients) != 1:
         return None
     (q,) = trip.quotients
@@ -76,7 +76,7 @@ class SizeFacts:
         return self.hints.get(name, TYPICAL)
 
     def of_dividend(self, gap: Dim, relation: str) -> list[Dim]:
-        """What is 0 or more where this number of iterations is; nothing if it is no quotient."""
+        """The sizes that are 0 or more where this number of iterations is; none for no quotient."""
         names = names_in(gap)
         number, total, _ = self.quotients.get(next(iter(names), ""), (0, 0, 0))
         rest = gap - Size.named(next(iter(names))) if number else gap

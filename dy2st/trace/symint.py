@@ -119,12 +119,12 @@ def is_symint(x: object) -> TypeGuard[SymInt]:
 
 
 def dim_of(x: object) -> Dim:
-    """The polynomial of an int or a Sym."""
+    """The polynomial of an int or a `SymInt`."""
     return x.dim if is_symint(x) else int(x)  # type: ignore[call-overload]
 
 
 def make(dim: Dim, home: TraceInterface | None) -> Any:
-    """A Sym, or the plain int when no name is left. Without a home it can be printed only."""
+    """A `SymInt`, or the plain int when no name is left. Without a home it can be printed only."""
     return SymInt(dim, home) if isinstance(dim, Size) else dim  # type: ignore[arg-type]
 
 
@@ -293,6 +293,9 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             if not (home.sizes.streamed and _is_shortcut(op, known, sys._getframe(1))):
                 home.require_branch(op, *ends, known)
             return known
+        place = _place(sys._getframe(1))
+        if place in BROADCAST and op in ("lt", "gt"):
+            return False
         if ends is not None and home.sizes.settle(ends[1]) < home.sizes.settle(ends[0]):
             reason = "a loop inside of this one runs no iteration for the sizes of this call"
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
@@ -302,9 +305,6 @@ def _comparison(op: str) -> Callable[[SymInt, object], object]:
             sign = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}[op]
             reason = f"{self!r} {sign} {other!r} depends on the iteration"
             raise NeedsConcrete(reason, make(gap, home).loops, peel=True)
-        place = _place(sys._getframe(1))
-        if place in BROADCAST and op == "gt":
-            return False
         if op in ("eq", "ne") and (place in EQUAL or _computes_the_same(other, place)):
             if place in EQUAL:
                 right = dim_of(other)
@@ -346,9 +346,11 @@ SAME_IF_EMPTY = frozenset(
         ("paddle.tensor.stat", "var"),
     )
 )
-#: those that take the larger one of two sizes along each axis, and need it only where both tensors
-#: are expanded to one shape, which fails for a size that is not equal to the other one or 1
-BROADCAST = frozenset((("paddle.tensor.manipulation", "take_along_axis"),))
+#: those that ask which of two sizes is the larger one along each axis, and need it only where a
+#: tensor is expanded to it, which fails for a size that is not equal to the other one or 1
+BROADCAST = frozenset(
+    ("paddle.tensor.manipulation", name) for name in ("take_along_axis", "infer_broadcast_shape")
+)
 #: those that raise unless two sizes are equal
 EQUAL = frozenset(
     ("paddle.nn.functional.loss", name)

@@ -274,8 +274,8 @@ class Traced:
 
 @dataclass
 class LoopFacts:
-    """What earlier traces of each loop have learned, and how often it has been traced since the
-    outermost loop around it began.
+    """The facts that earlier traces of each loop have learned, and the number of traces of it since
+    the outermost loop around it began.
 
     unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
         those that lead to loops over Layers.

@@ -50,7 +50,7 @@ def joined_paths(path: ViewPath, behind: ViewPath) -> ViewPath:
 
 def _then(path: ViewPath, step: Transpose | Reshape) -> ViewPath:
     """
-    [Turn((1, 0))], Turn((1, 0))                   =>  []
+    [Transpose((1, 0))], Transpose((1, 0))            =>  []
     [Reshape((4, 6), (24,))], Reshape((24,), (8, 3))  =>  [Reshape((4, 6), (8, 3))]
     """
     last = path[-1] if path else None

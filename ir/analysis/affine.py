@@ -48,7 +48,7 @@ class Forms(Protocol[F]):
 
 
 def combined(op: Op, parts: Sequence[F], forms: Forms[F]) -> F | None:
-    """What an op makes of these; None for one that is not `LINEAR`."""
+    """The form of an op's result, given those of its operands; None if it is not `LINEAR`."""
     if op.name == "assign":
         return parts[0]
     if op.name == "scale":

@@ -197,7 +197,7 @@ class Span:
 
 
 def span_of(op: object) -> Span | None:
-    """What a `slice` or `index` shows of its operand; None for anything else."""
+    """The elements of its operand that a `slice` or `index` shows; None for another op."""
     if not isinstance(op, Op) or op.name not in ("slice", "index"):
         return None
     a, axis = op.attrs, op.attrs["axis"] % op.operands[0].type.ndim

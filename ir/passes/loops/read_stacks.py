@@ -64,7 +64,7 @@ def _read_by(program: Program, kind: Callable[[Op], bool]) -> bool:
 
 # ---------------------------------------------------------------- what readers read
 class _Reads:
-    """What the readers of stacks read.
+    """The steps of stacks that are read, by the ops that read them.
 
     readers: of each value, in all blocks. maker: the op that gives it, for a last port that of the
     body. counts: the loop that gives a size its name. cuts: parts of stacks that loops fill up to
