@@ -65,7 +65,7 @@ class DType:
     @property
     def compute(self) -> DType:
         """The type that kernels compute in: floats of 16 bits are widened when they are loaded and
-        rounded when they are stored; complex numbers are pairs of floats (`ir.complex`)."""
+        rounded when they are stored; complex numbers are pairs of floats (`ir.pairs`)."""
         if self.kind == "c":
             return F32 if self.bits == 64 else F64
         return F32 if self.kind == "f" and self.bits == 16 else self
@@ -86,7 +86,7 @@ U8, I8, I16 = DType("u8", "u", 8), DType("i8", "i", 8), DType("i16", "i", 16)
 I32, I64 = DType("i32", "i", 32), DType("i64", "i", 64)
 F16, BF16 = DType("f16", "f", 16), DType("bf16", "f", 16)
 F32, F64 = DType("f32", "f", 32), DType("f64", "f", 64)
-#: complex numbers: only while a function is recorded, never in a program (`ir.complex`)
+#: complex numbers: only while a function is recorded, never in a program (`ir.pairs`)
 C64, C128 = DType("c64", "c", 64), DType("c128", "c", 128)
 DTYPES = {d.name: d for d in (BOOL, U8, I8, I16, I32, I64, F16, BF16, F32, F64)}
 FLOATS = (F32, F64)
