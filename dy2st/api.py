@@ -99,14 +99,22 @@ class StaticFunction:
         try:
             if layer_modes.MAY_BE_MIXED and (mixed := layer_modes.mixed_precision()) is not None:
                 raise mixed
+            if not kwargs and (entry := cache.latest) is not None:
+                result = entry.direct(args)
+                if result is not MISS:
+                    entry.used = cache.clock()
+                    return result
+                entry = None
             signature = Signature(args, kwargs)
             for entry in cache.entries.get(signature.key, ()):
                 result = entry.call(signature.leaves)
                 if result is not MISS:
-                    entry.used = cache.clock()
+                    entry.used, cache.latest = cache.clock(), entry
                     return result
             return cache.call(signature)
         except Exception as error:
+            if signature is None and entry is not None:
+                signature = Signature(args, kwargs)
             if (elsewhere := layer_modes.within_paddles_program()) is not None:
                 raise elsewhere from None
             error = error if signature is None else cache.ended(entry, signature, error)

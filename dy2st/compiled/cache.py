@@ -13,6 +13,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.entry import MISS, Entry
@@ -25,7 +26,7 @@ from dy2st.compiled.error_exits import (
     as_raised,
 )
 from dy2st.compiled.errors import users_error
-from dy2st.compiled.foreign_kernels import CPU, Device
+from dy2st.compiled.foreign_kernels import CPU, Device, code_of, tuple_text
 from dy2st.compiled.recompilation import (
     Explanation,
     GuardChange,
@@ -38,7 +39,7 @@ from dy2st.compiled.recompilation import (
 )
 from dy2st.compiled.translate import translate
 from dy2st.state.dynamic_numbers import DynamicNumbers
-from dy2st.state.signature import Signature
+from dy2st.state.signature import FlatLeaves, Signature
 from dy2st.state.strings import is_lazy
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.user_stack import is_internal, user_loc
@@ -49,8 +50,24 @@ MOST_ENDINGS = 8
 #: a trace stores stand-ins in the user's objects; CPython's syntax trees are built by one thread
 TRANSLATING = threading.RLock()
 MOST_PROGRAMS = 64
+DIRECT = """def direct(args):
+    try:
+        [{leaves}] = args
+        if not ({test}): return _MISS
+    except (AttributeError, TypeError, ValueError): return _MISS
+    return _CALL(_LEAVES(args))
+"""
 #: held while a call runs again, and what it shows is not shown a second time
 SILENT = threading.RLock()
+
+
+def set_direct(entry: Entry, signature: Signature, key: Sequence[Any]) -> None:
+    """Let calls of this key, one of the signature, come in by `entry.direct`."""
+    test = signature.test(key, entry.compared)
+    if test is not None:
+        names = {**test.names, "_MISS": MISS, "_CALL": entry.call, "_LEAVES": FlatLeaves}
+        exec(code_of(DIRECT.format(leaves=tuple_text(test.leaves), test=test.text)), names)
+        entry.direct = names["direct"]  # type: ignore[assignment]
 
 
 def changes_of(entry: Entry, leaves: Sequence[object]) -> list[GuardChange]:
@@ -91,8 +108,10 @@ class Cache:
     """The entries of a function, and what its calls have shown of its numbers.
 
     `options`: `checkpoint`, `donate` and `device` of `to_static`. `clock` gives each use of an
-    entry its time.
+    entry its time. `latest` is an entry of the last calls, which is asked first.
     """
+
+    latest: Entry | None = None
 
     def __init__(
         self,
@@ -129,7 +148,7 @@ class Cache:
                     for entry in self.entries.get(key, ()):
                         result = entry.call(signature.leaves)
                         if result is not MISS:
-                            entry.used = self.clock()
+                            entry.used, self.latest = self.clock(), entry
                             return result
                 entry = self.translate(signature, made)
                 result = entry.call(signature.leaves)
@@ -230,7 +249,8 @@ class Cache:
                 entry.learn(max(self.reasons, key=lambda known: known.used))
             self.make_room()
             self.take_turns(entry)
-            entry.used = self.clock()
+            set_direct(entry, signature, key)
+            entry.used, self.latest = self.clock(), entry
             self.entries[key] = (entry, *self.entries.get(key, ()))
             self.reasons[entry] = reason
             self.made += 1
@@ -276,6 +296,7 @@ class Cache:
                 if not rest:
                     del self.entries[key]
         del self.reasons[oldest]
+        self.latest = None
 
     # ------------------------------------------------------------ reasons
     def reason(self, signature: Signature) -> RecompileReason:

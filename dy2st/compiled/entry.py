@@ -86,7 +86,11 @@ class Entry:
     """One translation, ready to be called with arguments like those of `signature`.
 
     `alive` keeps objects that the cache's key knows by `id`; `used` is the time of the last call.
+    `direct` takes the positional arguments of a call without a `Signature`. It answers MISS also if
+    they have not the key under which the entry is, or if that is not seen at a glance.
     """
+
+    direct: Callable[[tuple[object, ...]], object] = staticmethod(lambda args: MISS)
 
     def __init__(self, made: Translation, signature: Signature) -> None:
         self.program, self.executable = made.program, made.executable
@@ -107,6 +111,8 @@ class Entry:
             if q.memory is not None
         }
         self.alive = arguments.kept_alive(signature.leaves)
+        bound = {id(q) for q in made.bound}
+        self.compared = {a for a, q in zip(self.args, self.traced) if id(q) in bound}
         self.training, self.again, self.used = made.training, made.again, 0
         self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
         self.numbers, self.checks = made.guards.numbers, GuardChecks.of(made.guards)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import paddle
@@ -52,6 +52,26 @@ class Signature:
     @property
     def general(self) -> tuple[object, ...]:
         return (self.structure, *[_key(q, False) for q in self.leaves])
+
+    def test(self, key: Sequence[Any], checked: Container[int | None]) -> ArgumentTest | None:
+        """Return the test whether a call with positional arguments only has this key, one of this
+        signature; None where that takes more than a look at each of them. The types and shapes of
+        the `checked` leaves are compared elsewhere."""
+        (grad, *flat), parts = key[0], key[1:]
+        if self.kwargs or flat != [0] * len(parts):
+            return None
+        names: dict[str, object] = {"_Tensor": Tensor, "_paddle": framework.global_var}
+        names["_key"] = _key
+        leaves, terms = [f"_{k}" for k in range(len(parts))], []
+        for k, (leaf, part) in enumerate(zip(leaves, parts)):
+            text, names[f"{leaf}k"] = _test(leaf, part, self.leaves[k], k in checked)
+            terms.append(text)
+        own = [n for n, known in zip(leaves, self.leaves) if _has_twins(known)]
+        if len(own) > 1:
+            ids = ", ".join(f"id({n})" for n in own)
+            terms.append(f"len({{{ids}}}) == {len(own)}" if own[2:] else " is not ".join(own))
+        terms.append(f"_paddle._dygraph_tracer_._has_grad is {grad}")
+        return ArgumentTest(leaves, " and ".join(terms), names)
 
     def _walk(self, a: Any, structure: list[object]) -> None:
         kind = type(a)
@@ -117,14 +137,54 @@ class Leaves(list):
         return list({id(q): q for a in every for q in _containers(a)}.values())
 
 
+class ArgumentTest(NamedTuple):
+    """An expression over the `leaves` of a call, and what its other names stand for."""
+
+    leaves: Sequence[str]
+    text: str
+    names: Mapping[str, object]
+
+
+class FlatLeaves(tuple[object, ...]):
+    """The leaves of a call without containers around them: its positional arguments."""
+
+    __slots__ = ()
+
+    def containers(self) -> list[Any]:
+        return []
+
+
+def _test(name: str, part: Any, leaf: Any, checked: bool) -> tuple[str, object]:
+    """What `_key` asks of a leaf of this name, as Python, where it is `part` for `leaf`; and what
+    the name with a "k" behind it stands for."""
+    if isinstance(leaf, Tensor):
+        _, stops, shape = part
+        text = f"isinstance({name}, _Tensor) and {name}.stop_gradient is {stops}"
+        if not checked:
+            dims = f"len({name}.shape) == {shape}"
+            dims = dims if type(shape) is int else f"{name}.shape == {list(shape)}"
+            text = f"{text} and {name}.dtype is {name}k and {dims}"
+        return text, leaf.dtype
+    if part is type(leaf):
+        return f"type({name}) is {name}k", part
+    if type(leaf) in (int, bool, str, type(None)):
+        return f"type({name}) is type({name}k) and {name} == {name}k", leaf
+    if part == id(leaf):
+        return f"{name} is {name}k", leaf
+    return f"_key({name}, True) == {name}k", part
+
+
+def _has_twins(leaf: object) -> bool:
+    """Whether it matters that two leaves are one object."""
+    return isinstance(leaf, (Tensor, np.ndarray)) or is_open(leaf)
+
+
 def _twins(leaves: Sequence[object]) -> list[tuple[int, int]]:
     """Return the pairs of leaves that are one object: an in-place call on one is seen through the
     other."""
     first: dict[int, int] = {}
     found = [(first.setdefault(id(q), k), k) for k, q in enumerate(leaves)]
-    kinds = (Tensor, np.ndarray)
-    pairs = [(a, b, leaves[a]) for a, b in found if a != b]
-    return [(a, b) for a, b, q in pairs if isinstance(q, kinds) or is_open(q)]
+    return [(a, b) for a, b in found if a != b and _has_twins(leaves[a])]
 
 
 def _key(leaf: object, shapes: bool) -> object:

@@ -315,3 +315,47 @@ class Other(Orders):
 def test_class_methods_and_static_methods(name, of):
     for _ in range(2):
         check.same(getattr(of, name)(X), X * (of.factor if "class" in name else 5))
+
+
+# ---------------------------------------------------------------- calls like the last one
+def several(a, b, c=None):
+    flagged = 1.0 if a.stop_gradient else 2.0
+    known = 0.0 if c is None else len(c) if isinstance(c, str) else c.sum() if c is a else c * 3
+    return a * flagged + (b if isinstance(b, (bool, int)) else b.sum()) + known, type(b), a is b
+
+
+def trained_leaf(*shape):
+    x = paddle.ones(shape)
+    x.stop_gradient = False
+    return x
+
+
+@pytest.mark.parametrize("sized", [False, True])
+def test_calls_that_differ_from_the_last_one_in_one_thing(sized):
+    """The last entry is asked by other means than the others: each change is seen."""
+    y, trained = paddle.full([2, 3], 2.0), trained_leaf(2, 3)
+    changes = [(X, y), (rows(4), y), (trained, y), (X, X), (y, y), (X, trained), (X, rows(1))]
+    spec = [InputSpec([None, 3]), InputSpec([None, 3])] if sized else None
+    if not sized:
+        parameter = paddle.base.framework.EagerParamBase.from_tensor(X)
+        changes += [
+            (X.astype("float64"), y), (paddle.ones([3, 2]), y), (X, 1), (X, True), (X, 2),
+            (X, y, 0.0), (X, y, -0.0), (X, y, "ab"), (X, y, "abc"), (X, y, X), (X, y, y),
+            (X, y, None), (X, y.numpy()), (parameter, y),
+        ]  # fmt: skip
+    static = dy2st.to_static(several, input_spec=spec)
+    for args in (q for change in changes for q in (changes[0], change, change)):
+        for mode in (True, False):
+            with paddle.set_grad_enabled(mode):
+                have, want = static(*args), several(*args)
+            check.same(have, want)
+            assert have[0].stop_gradient == want[0].stop_gradient
+
+
+def test_calls_of_the_last_entry_make_no_signature(monkeypatch):
+    static = dy2st.to_static(plus)
+    static(X, rows(1))
+    monkeypatch.setattr("dy2st.api.Signature", None)
+    static(X, rows(1))
+    with pytest.raises(TypeError):
+        static(rows(1), X)
