@@ -26,9 +26,10 @@ from dy2st.loops.growth.appends import filled, segment
 from dy2st.loops.growth.conditional_appends import those_appended
 from dy2st.loops.growth.detection import learn_early, learn_unresolved
 from dy2st.loops.late_types import either_placeholder
+from dy2st.loops.learned_facts import LearnedFacts, Path
 from dy2st.loops.loop_code import LoopCode, LoopIterable
 from dy2st.loops.ports import LoopPorts
-from dy2st.loops.record import Goes, LearnedFacts, LoopTrace, Path
+from dy2st.loops.record import Goes, LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import (
     dynamic_lookup,

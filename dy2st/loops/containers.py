@@ -11,7 +11,8 @@ from functools import partial
 from typing import Any
 
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
-from dy2st.loops.record import LoopRecord, LoopTrace, Path, refute
+from dy2st.loops.learned_facts import Path, refute
+from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import list_buffers
 from dy2st.state.containers.dynamic_lookup import is_short

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any, NoReturn
 
 from dy2st.capture.indexing.items import getitem
-from dy2st.loops.loop_code import LoopIterable
+from dy2st.loops.loop_code import LoopCode, LoopIterable
 from dy2st.state.arrays import is_array
 from dy2st.state.containers import dynamic_lookup
 from dy2st.state.containers.layers import difference
@@ -76,7 +76,7 @@ def of_filled(trace: Trace, items: TraceList, part: StackedRun) -> LoopIterable:
             raise length_changes()
         return items[i]
 
-    return LoopIterable(part.trip, item)
+    return LoopIterable(part.trip, item, lists=((items, part.trip),))
 
 
 def length_changes() -> BaseException:
@@ -85,6 +85,14 @@ def length_changes() -> BaseException:
         "A loop over many elements has as many iterations as there are when it begins.",
         "Loop over a copy, or use `while`.",
     )
+
+
+def check_lengths(over: LoopIterable, code: LoopCode) -> None:
+    """Refuse a loop that has changed the length of a list that it runs over, unless Python has
+    ended it before the end of the list."""
+    if any(items.size() != n for items, n in over.lists):
+        if code.test is None or code.test() is not False:
+            raise length_changes()
 
 
 def of_elements(trace: Trace, items: Any) -> LoopIterable | None:
@@ -110,7 +118,7 @@ def of_elements(trace: Trace, items: Any) -> LoopIterable | None:
             raise length_changes()
         return items[i]
 
-    return LoopIterable(n, item)
+    return LoopIterable(n, item, lists=((items, n),) if isinstance(items, TraceList) else ())
 
 
 def note_unlike(trace: Trace, items: Any) -> None:
@@ -256,7 +264,10 @@ class RemainingItems:
         if trip != ENDLESS:
             trip = trip - min(n, trip) if isinstance(trip, int) else trip - n
         later = None if more is None else lambda i: more(i + n)
-        rest = LoopIterable(trip, lambda i: item(i + n), later, computed=self.over.computed)
+        over = self.over
+        rest = LoopIterable(
+            trip, lambda i: item(i + n), later, computed=over.computed, lists=over.lists
+        )
         return RemainingItems(rest, self.numbers)
 
     def __iter__(self) -> Iterator[object]:
@@ -439,7 +450,7 @@ def reversed_(iterable: Any) -> object:
     last = trace.sym(over.trip - 1)
     numbers = sequence_of(trace, iterable) is None
     filled = isinstance(iterable, TraceList) and iterable.segmented
-    backwards = LoopIterable(over.trip, lambda i: over.item(last - i))
+    backwards = LoopIterable(over.trip, lambda i: over.item(last - i), lists=over.lists)
     return PartialIterator(trace, RemainingItems(backwards, numbers, iterable if filled else None))
 
 
@@ -467,9 +478,12 @@ def zip_(*iterables: object, strict: bool = False) -> object:
     numbers = any(sequence_of(trace, q) is None for q in iterables)
     for q in iterables:
         wrapped(q)
-    computed = any(q.computed for q in rolled)
     tuples = LoopIterable(
-        shortest, lambda i: tuple(q.item(i) for q in rolled), more, computed=computed
+        shortest,
+        lambda i: tuple(q.item(i) for q in rolled),
+        more,
+        computed=any(q.computed for q in rolled),
+        lists=tuple(pair for q in rolled for pair in q.lists),
     )
     return PartialIterator(trace, RemainingItems(tuples, numbers))
 
@@ -481,7 +495,5 @@ def applied(f: Callable[..., object], tuples: object) -> PartialIterator | None:
         return None
     whole = wrapped(tuples)
     over = whole.over
-    results = LoopIterable(
-        over.trip, lambda i: f(*over.item(i)), over.more, over.limit, computed=True
-    )
+    results = replace(over, item=lambda i: f(*over.item(i)), uncut=True, computed=True)
     return PartialIterator(trace, RemainingItems(results, whole.numbers))

@@ -8,6 +8,7 @@ from typing import Any
 
 from dy2st.branches.cond import condition, decide
 from dy2st.loops.record import Goes
+from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import RuntimeScalar
 from dy2st.trace.symint import SymInt
 from dy2st.trace.trace import Trace
@@ -23,7 +24,7 @@ class LoopIterable:
 
     `more(i)` tells if there is an item i, where `trip` is only a bound; `limit` is a bound of
     `trip` as a number. `uncut`: the last iterations may run apart. `computed`: a function makes the
-    items, which is called once for each.
+    items, which is called once for each. `lists`: those that it runs over, with their lengths.
     """
 
     trip: Dim
@@ -32,6 +33,7 @@ class LoopIterable:
     limit: tuple[int, Dim] | None = None
     uncut: bool = True
     computed: bool = False
+    lists: tuple[tuple[TraceList, Dim], ...] = ()
 
     def is_open(self) -> bool:
         """Whether Python does not know the number of items."""
@@ -41,7 +43,9 @@ class LoopIterable:
         """Without the first `k` items."""
         more, trip = self.more, self.trip if self.trip == ENDLESS else self.trip - k
         later = None if more is None else lambda i: more(i + k)
-        return LoopIterable(trip, lambda i: self.item(i + k), later, uncut=self.uncut)
+        return LoopIterable(
+            trip, lambda i: self.item(i + k), later, uncut=self.uncut, lists=self.lists
+        )
 
 
 #: a `while` loop

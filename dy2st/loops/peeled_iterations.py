@@ -9,8 +9,9 @@ from typing import Any
 
 from dy2st.branches.cond import decide
 from dy2st.loops.iterables import lose
+from dy2st.loops.learned_facts import LearnedFacts
 from dy2st.loops.loop_code import LoopCode, LoopIterable
-from dy2st.loops.record import Goes, LearnedFacts
+from dy2st.loops.record import Goes
 from dy2st.state.tree import TypeMismatch
 from dy2st.trace.frames import TracedLoop
 from dy2st.trace.scalar import is_runtime_scalar

@@ -20,7 +20,8 @@ from dy2st.loops.growth.appends import collect, element_after, learn_growth, rec
 from dy2st.loops.growth.conditional_appends import flat
 from dy2st.loops.growth.detection import learn
 from dy2st.loops.late_types import either_ends, learn_gradients, settle_gradients
-from dy2st.loops.record import LoopTrace, Path
+from dy2st.loops.learned_facts import Path
+from dy2st.loops.record import LoopTrace
 from dy2st.state.containers import layer_attributes, list_fills
 from dy2st.state.containers.list_recurrences import ConditionalElement, ListTap
 from dy2st.state.guards import is_constant, same_constant

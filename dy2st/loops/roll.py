@@ -19,9 +19,10 @@ from dy2st.branches.unresolved import Unresolved, forget
 from dy2st.loops import peeled_iterations as peeling
 from dy2st.loops.body import BodyTrace
 from dy2st.loops.growth.detection import count, guess, numbered, refute, unsteady
-from dy2st.loops.iterables import in_turn
+from dy2st.loops.iterables import check_lengths, in_turn
+from dy2st.loops.learned_facts import LearnedFacts
 from dy2st.loops.loop_code import UNKNOWN, LoopCode, LoopIterable
-from dy2st.loops.record import EndsOnData, Goes, LearnedFacts
+from dy2st.loops.record import EndsOnData, Goes
 from dy2st.loops.refusals import has_no_iteration, of_unrolled, without_an_iteration
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED
 from dy2st.state.tree import TypeMismatch, cannot_unroll, is_flag
@@ -57,6 +58,7 @@ def run(trace: Trace, over: LoopIterable, code: LoopCode) -> None:
     finally:
         trace.objects.partial.pop()
     forget(trace, code.body, partial)
+    check_lengths(over, code)
     if not trace.objects.partial:
         for q in trace.loop_facts.traced.values():
             if q.count > 1:
@@ -166,6 +168,9 @@ class LoopRoller:
         self.traced.why["its first iterations are a loop of their own"] = None
         for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
+            if first > 0:  # what has been learned of the body may hold for the rest, too
+                facts = self.known().behind_an_iteration(0)
+                self.trace.loop_facts.learned.setdefault(((call_stack(), one.key), 0), facts)
             runner = LoopRoller(self.trace, self.site, part, one, parts=self.parts + 1)
             runner.leads = self.leads or first == 0 and over.trip == ENDLESS
             runner.begun = self.begun or first > 0
@@ -342,9 +347,10 @@ class LoopRoller:
         be a loop of their own."""
         apart, able = isinstance(sure, TypeMismatch) and self.peeled < self.most, go is True
         settled = sure is not None and (apart or able and self.turn() > 0)
-        if sure is not None and settled:
-            self.stopped(sure, str(sure))
-        return settled
+        if sure is None or not settled or self.known().assumes():
+            return False
+        self.stopped(sure, str(sure))
+        return True
 
     def ask_for_bound(self, known: LearnedFacts, go: Goes) -> None:
         """The test of an iteration may give a bound of the index once something is known of the

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dy2st.branches.unresolved import Unresolved, alternatives, generated
-from dy2st.loops.record import LearnedFacts, LoopTrace
+from dy2st.loops.learned_facts import LearnedFacts
+from dy2st.loops.record import LoopTrace
 from dy2st.state.guards import same_constant
 from dy2st.state.tree import (
     TypeMismatch,
@@ -188,6 +189,8 @@ def count(body_trace: LoopTrace) -> bool:
 def refute(body_trace: LoopTrace) -> bool:
     """After a trace that failed with guesses: go without them. Whether there were some."""
     known = body_trace.known
+    if known.assumes():
+        return True
     wrong = known.guessed & known.grown.keys()
     for path in wrong:
         del known.grown[path]

@@ -368,7 +368,7 @@ def while_in_a_for(x):
 
 #: the model, its arguments, and how often bodies of loops are traced
 COUNTED = {
-    "decode": (lambda: decode, lambda: (paddle.eye(4), paddle.ones([3, 4]), 9), 4),
+    "decode": (lambda: decode, lambda: (paddle.eye(4), paddle.ones([3, 4]), 9), 3),
     "lstm": (lambda: CharLSTM(7, 4), lambda: (paddle.ones([2, 9], "int64"),), 2),
     "gpt": (lambda: GPT(9), lambda: (paddle.ones([3], "int64"),), 3),
     "none": (lambda: best_so_far, lambda: (check.data(9, 3),), 2),

@@ -359,14 +359,52 @@ def appends_to_what_it_runs_over(x):
     return h, todo
 
 
-@pytest.mark.parametrize("f", [shapes_of_a_list, shapes_in_a_loop])
+def appends_in_the_last_iteration(x):
+    todo, h = [1.0] * 9, x[0]
+    for i, q in enumerate(todo):
+        h = h * 0.5 + q
+        if i == 8:
+            todo.append(0.5)
+    return h, todo
+
+
+def appends_to_what_a_loop_filled(x):
+    ys, h = [], x[0]
+    for t in range(x.shape[0]):
+        ys.append(x[t] * 2)
+    for k, y in zip(range(10), ys):
+        h = h * 0.5 + y
+        if k == 3:
+            ys.append(h)
+    return h
+
+
+def appends_and_ends(x):
+    todo, h = [1.0] * 9, x[0]
+    for i, q in enumerate(todo):
+        h = h * 0.5 + q
+        if i == 4:
+            todo.append(0.5)
+            break
+    return h, todo
+
+
+@pytest.mark.parametrize("f", [shapes_of_a_list, shapes_in_a_loop, appends_and_ends])
 def test_numbers_of_a_list_are_pythons_where_it_needs_them(f):
     static, x = dy2st.to_static(f), check.data(4, 3, dtype="float32", trained=False)
     check.same(static(x), f(x))
 
 
-def test_a_list_of_numbers_that_grows_while_a_loop_runs_over_it_is_refused():
-    f, x = appends_to_what_it_runs_over, check.data(4, 3, dtype="float32", trained=False)
+GROWING = [
+    appends_to_what_it_runs_over,
+    appends_in_the_last_iteration,
+    appends_to_what_a_loop_filled,
+]
+
+
+@pytest.mark.parametrize("f", GROWING)
+def test_a_list_that_grows_while_a_loop_runs_over_it_is_refused(f):
+    x = check.data(4, 3, dtype="float32", trained=False)
     with pytest.raises(dy2st.SourceError, match="while a loop runs over it"):
         dy2st.to_static(f)(x)
 

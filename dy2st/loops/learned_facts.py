@@ -1,0 +1,134 @@
+"""Facts about a loop that one trace of its body finds and the next one begins with."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import Any
+
+from dy2st.state.containers.list_buffers import ListAccess
+from dy2st.state.containers.list_pops import ListPops
+from dy2st.state.traced_list import TraceList
+from dy2st.trace.undo import Location
+from ir import Type
+from ir.types import Dim
+
+#: a variable, attribute or item, and the way to a leaf of it
+Path = tuple[object, ...]
+#: facts that do not follow from what there is before the loop
+LASTING = ("places", "trained", "rewritten", "written", "queues", "columns", "updated")
+#: facts that may hold of other iterations, too
+HANDED_ON = ("growth", "buffers")
+
+
+@dataclasses.dataclass
+class LearnedFacts:
+    """Facts about one loop that its earlier traces found.
+
+    places: attributes and items that the body rebinds; steps: integers that move by a constant,
+    with that step; resized: tensors of which data decides the size; numbers: Python numbers that
+    become values of the program; maybe: variables that only some iterations define, with their
+    type; trained: places whose tensors require gradients only after some iterations; eithers:
+    places that hold a number or a tensor, depending on data, with the types of both; growth:
+    elements that an iteration appends to a list; grown: tensors that an iteration makes longer;
+    fresh: containers that each iteration makes anew; rewritten: those that it changes before;
+    written: places whose tensors it writes in place and rebinds; shrinks: lists out of which it
+    takes elements; queues: lists from outside that the body shifts; fills: those that it stores at
+    its index; buffers: those that it fills and reads, or stores at any place; columns: attributes
+    of Layers that it stores; updated: buffers of Layers, one for each iteration, that it writes in
+    place; trip: the largest number of iterations, whether it is exact, whether the test in front of
+    the body has given it, and whether it is assumed: a trace under it has to find it again.
+    guessed: places of `grown` that a trace which failed seemed to make longer; refuted: those that
+    do not grow; counted: those that only some iterations make longer, depending on data. rebuilt:
+    places whose lists or tuples it replaces by longer ones, with what the iterations begin with
+    there; free: one of those has been guessed or refuted, by a trace that does not count. rolled: a
+    trace has made the loop. stop: why it is one after more iterations only, or written out, and
+    whether its index picks Layers. handed_on: `growth` and `buffers` have been found of other
+    iterations of the loop; a trace that fails goes without them.
+    """
+
+    places: dict[Path, Location] = dataclasses.field(default_factory=dict)
+    steps: dict[Path, int] = dataclasses.field(default_factory=dict)
+    numbers: dict[Path, tuple[type, bool]] = dataclasses.field(default_factory=dict)
+    maybe: dict[Path, tuple[Type, bool, str]] = dataclasses.field(default_factory=dict)
+    trained: set[Path] = dataclasses.field(default_factory=set)
+    eithers: dict[Path, object] = dataclasses.field(default_factory=dict)
+    growth: dict[int, Dim] = dataclasses.field(default_factory=dict)
+    resized: dict[Path, Any] = dataclasses.field(default_factory=dict)
+    grown: dict[Path, Any] = dataclasses.field(default_factory=dict)
+    fresh: set[Path] = dataclasses.field(default_factory=set)
+    rewritten: set[Path] = dataclasses.field(default_factory=set)
+    written: set[Path] = dataclasses.field(default_factory=set)
+    shrinks: dict[int, ListPops] = dataclasses.field(default_factory=dict)
+    queues: dict[int, TraceList] = dataclasses.field(default_factory=dict)
+    fills: dict[int, Any] = dataclasses.field(default_factory=dict)
+    columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
+    buffers: dict[int, ListAccess] = dataclasses.field(default_factory=dict)
+    updated: set[tuple[int, ...]] = dataclasses.field(default_factory=set)
+    trip: Dim | None = None
+    exact: bool = False
+    tested: bool = False
+    assumed: bool = False
+    guessed: set[Path] = dataclasses.field(default_factory=set)
+    refuted: set[Path] = dataclasses.field(default_factory=set)
+    counted: set[Path] = dataclasses.field(default_factory=set)
+    rebuilt: dict[Path, Any] = dataclasses.field(default_factory=dict)
+    free: bool = False
+    rolled: bool = False
+    stop: tuple[BaseException, str, bool] | None = None
+    peeled: int = 0
+    handed_on: bool = False
+
+    def behind_an_iteration(self, peeled: int) -> LearnedFacts:
+        """The facts about the body that hold whatever the first iteration has left, and those about
+        lists, which may hold."""
+        kept = {f: copy.copy(getattr(self, f)) for f in (*LASTING, *HANDED_ON)}
+        handed_on = any(kept[f] for f in HANDED_ON)
+        return LearnedFacts(peeled=peeled, handed_on=handed_on, **kept)
+
+    def assumes(self) -> bool:
+        """Whether something has been handed on that may not hold; it is forgotten."""
+        found, self.handed_on = self.handed_on, False
+        if found:
+            for f in HANDED_ON:
+                getattr(self, f).clear()
+            self.free = True
+        return found
+
+    def facts(self) -> list[str]:
+        """Describe the facts about the body for the report."""
+        found = {
+            "stores attributes or items": self.places,
+            "moves integers by a constant": self.steps,
+            "computes Python numbers": self.numbers,
+            "defines variables in some iterations only": self.maybe,
+            "makes tensors require a gradient": self.trained,
+            "gives a variable a number or a tensor": self.eithers,
+            "reads a list that it fills": self.growth,
+            "makes a tensor longer": self.grown,
+            "changes the size of a tensor": self.resized,
+            "makes a container anew": self.fresh,
+            "replaces a list by a longer one": self.rebuilt,
+            "writes a tensor and rebinds it": self.written,
+            "takes elements out of a list": any(q.total for q in self.shrinks.values()),
+            "shifts a list": self.queues,
+            "stores the elements of a list": self.fills,
+            "stores attributes of Layers": self.columns,
+            "writes buffers of Layers": self.updated,
+            "reads any element of a list that it fills": self.buffers,
+            "has a bound": self.trip is not None,
+        }
+        return [text for text, known in found.items() if known]
+
+    def __str__(self) -> str:
+        return ", ".join(self.facts())
+
+
+def refute(known: LearnedFacts, path: tuple[Any, ...]) -> None:
+    """Record that an iteration does not leave an extension of the old container in a place."""
+    del known.rebuilt[path]
+    known.refuted.add(path)
+    known.free = True
+
+
+__all__ = ["LearnedFacts", "Path", "refute"]
