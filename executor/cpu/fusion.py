@@ -7,6 +7,9 @@ compute again is not stored.
 
 The IR fuses what has one shape; here it is known, besides, which memory is overwritten when, so
 that nothing is read later than before that would have to be copied for it. Values stay the same.
+
+What is left may read one operand across the lines of memory and others along them: such an operand
+is copied first, block by block.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
+from executor.cpu.kernels.elementwise import order as axes_of
 from executor.cpu.kernels.elementwise import transposition
 from executor.cpu.kernels.reduce import as_map_reduce, order
 from executor.cpu.launches import MapReduce
@@ -32,6 +36,7 @@ from executor.launches import (
     with_blocks,
 )
 from executor.memory import Buffer, View, memory_of
+from ir.layout import contiguous
 from ir.scalar.language import Scalar, input_, nodes
 from ir.types import product
 
@@ -79,9 +84,70 @@ def fused(target: Target, launches: Sequence[Launch]) -> tuple[Launch, ...]:
     touches = Counter(touched(launches))
 
     def block(inside: Sequence[Launch]) -> tuple[Launch, ...]:
-        return _FusionBlock(target, touches, [with_blocks(x, block) for x in inside]).fused()
+        found = _FusionBlock(target, touches, [with_blocks(x, block) for x in inside]).fused()
+        return tuple(straightened(target, found))
 
     return block(launches)
+
+
+# ---------------------------------------------------------------- operands across
+def straightened(target: Target, launches: Sequence[Launch]) -> Iterator[Launch]:
+    """The launches, where operands lie along the axis that is walked, or are copied to."""
+    copies: dict[tuple[View, int], View] = {}
+    for x in launches:
+        axis = walked(target, x) if isinstance(x, (Map, MapReduce)) else None
+        if isinstance(x, (Map, MapReduce)) and axis is not None:
+            made = dict(copies)
+            missing = [v for v in x.ins if (v, axis) not in copies]
+            found = [q for v in missing if (q := copy_along(target, v, axis)) is not None]
+            made.update(((v, axis), to) for v, to, _ in found)
+            straight = replace(x, ins=tuple(made.get((v, axis), v) for v in x.ins))
+            if isinstance(straight, Map) or order(straight)[0] != "elements":
+                yield from (copy for _, _, copy in found)
+                x, copies = straight, made
+        yield x
+        changed = written(x)
+        copies = {k: q for k, q in copies.items() if changed.isdisjoint(memory_of(k[0].buffer))}
+
+
+def walked(target: Target, x: Map | MapReduce) -> int | None:
+    """The axis along which the results lie, or, where a reduction lies along none, most of what it
+    reads; None where nothing need be copied."""
+    long = [a for a, d in enumerate(x.shape) if d != 1]
+    if not long:
+        return None
+    if isinstance(x, Map):
+        if transposition(target, x) is not None:
+            return None
+        axis = [a for a in axes_of(x.outs, x.shape) if a in long][-1]
+        return axis if all(v.strides[axis] == 1 for v in x.outs) else None
+    if order(x)[0] != "elements":
+        return None
+    found = Counter({a: 0 for a in reversed(long)})
+    for v in x.ins:
+        size = product(d for d, s in zip(v.shape, v.strides) if s != 0)
+        found.update({a: size for a in long if v.strides[a] == 1 and isinstance(size, int)})
+    return found.most_common(1)[0][0]
+
+
+def copy_along(target: Target, v: View, axis: int) -> tuple[View, View, Map] | None:
+    """A large operand that lies along another axis than this one, memory where it lies along this
+    one, and the copy to there."""
+    axes = [a for a, s in enumerate(v.strides) if s != 0 and a != axis]
+    if v.strides[axis] in (0, 1) or not any(v.strides[a] == 1 for a in axes):
+        return None
+    axes.append(axis)
+    dims = [v.shape[a] for a in axes]
+    size = product(dims)
+    if not isinstance(size, int) or size < WORTH:
+        return None
+    steps = dict(zip(axes, contiguous(dims)))
+    strides = tuple(steps.get(a, 0) for a in range(v.ndim))
+    memory = View(Buffer("arena", 0, size * v.dtype.size), v.dtype, 0, v.shape, strides)
+    shape = tuple(d if a in steps else 1 for a, d in enumerate(v.shape))
+    source, to = (replace(q, shape=shape) for q in (v, memory))
+    copy = Map(shape, (source,), (input_(0, v.dtype),), (to,))
+    return (v, memory, copy) if transposition(target, copy) is not None else None
 
 
 @dataclass

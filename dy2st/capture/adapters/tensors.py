@@ -349,7 +349,7 @@ def pixel_shuffle(e: Emitter, x: object, factor: int, data_format: str = "NCHW")
     if data_format != "NCHW" or not isinstance(c, int) or c % (r * r):
         raise NoRow("pixel_shuffle of these images")
     parts = e.reshape(x, shape=(n, c // (r * r), r, r, h, w))
-    spread = e.transpose(parts, perm=(0, 1, 4, 2, 5, 3))
+    spread = e.assign(e.transpose(parts, perm=(0, 1, 4, 2, 5, 3)))
     return e.reshape(spread, shape=(n, c // (r * r), h * r, w * r))
 
 

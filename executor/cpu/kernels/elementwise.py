@@ -138,6 +138,8 @@ def map_kernel(target: Target, module: LlvmModule, m: Map) -> KernelBuilder:
     )
     if not dims:
         dims, strides = [1], [[1] for _ in views]
+    width = 1 if dims == [1] else lanes_for(target, m.roots, views)
+    dims, strides = along_lines(dims, strides, len(m.ins), width)
     call = KernelBuilder(target)
     f = call.f
     pointers = [call.pointer(v) for v in views]
@@ -145,7 +147,6 @@ def map_kernel(target: Target, module: LlvmModule, m: Map) -> KernelBuilder:
     steps = [[call.number(s) for s in row] for row in strides]
     for own, found in zip(steps, strides):
         own[-1] = 2 if found[-1] == 2 else own[-1]
-    width = 1 if dims == [1] else lanes_for(target, m.roots, views)
     failed = ""
     if divides(m.roots):
         failed = f.alloca("i64")
@@ -163,6 +164,22 @@ def map_kernel(target: Target, module: LlvmModule, m: Map) -> KernelBuilder:
     if failed:
         call.result = f.load("i64", failed, 8)
     return call
+
+
+def along_lines(
+    dims: list[Dim], strides: list[list[Dim]], ins: int, width: int
+) -> tuple[list[Dim], list[list[Dim]]]:
+    """Walk another dim innermost, where the last one is shorter than a vector and an operand lies
+    along the other: a shuffle of pixels reads lines and writes every second element."""
+    last = dims[-1]
+    if not isinstance(last, int) or last >= width or all(row[-1] in (0, 1) for row in strides):
+        return dims, strides
+    long = [a for a, d in enumerate(dims[:-1]) if not isinstance(d, int) or d >= width]
+    found = [a for a in long if any(row[a] == 1 for row in strides[:ins])]
+    if not found:
+        return dims, strides
+    axes = [*(a for a in range(len(dims)) if a != found[-1]), found[-1]]
+    return [dims[a] for a in axes], [[row[a] for a in axes] for row in strides]
 
 
 def row(

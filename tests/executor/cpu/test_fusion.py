@@ -78,6 +78,24 @@ program p(%x: f32[3,6,20] arg "x", %h: f32[6] arg "h") {
   }
   return %ys, %l
 }"""
+#: operands across the lines: with one along them, twice, broadcast, overwritten in between, summed
+ACROSS = """
+program p(%x: f32[3,20,33] arg "x", %y: f32[3,33,20] arg "y", %k: f32[20,33] arg "k") {
+  %a = transpose(%x, perm=[0, 2, 1])             : f32[3,33,20]
+  %b = add(%a, %y)                               : f32[3,33,20]
+  %c = tanh(%b)                                  : f32[3,33,20]
+  %d = multiply(%c, %a)                          : f32[3,33,20]
+  %m = sum(%d, axes=[0, 1, 2])                   : f32[]
+  %x2 = tanh(%x)                                 : f32[3,20,33]
+  %a2 = transpose(%x2, perm=[0, 2, 1])           : f32[3,33,20]
+  %e = subtract(%a2, %y)                         : f32[3,33,20]
+  %f = transpose(%k, perm=[1, 0])                : f32[33,20]
+  %g = multiply(%f, %y)                          : f32[3,33,20]
+  %h = multiply(%f, %a2)                         : f32[3,33,20]
+  %i = max(%h, axes=[1])                         : f32[3,20]
+  return %c, %m, %e, %g, %i
+  write %x = %x2
+}"""
 assert launch_machine, "it is a backend"
 PROGRAMS = {
     "rows": ROWS,
@@ -87,6 +105,7 @@ PROGRAMS = {
     "softmax": SOFTMAX,
     "overwritten": OVERWRITTEN,
     "loop": LOOP,
+    "across": ACROSS,
 }
 
 
@@ -149,3 +168,16 @@ def test_large_tensors_are_normalised_part_by_part():
 def test_reductions_of_one_operand_read_it_once():
     found = [x for x in launches_of(BACKWARD.replace("20", "2000")) if isinstance(x, MapReduce)]
     assert [len(x.outs) for x in found] == [3, 3, 1]
+
+
+def test_an_operand_across_the_lines_is_copied_once_for_all_that_read_it():
+    text = """
+program p(%x: f32[64,32] arg "x", %y: f32[32,64] arg "y") {
+  %a = transpose(%x, perm=[1, 0])                : f32[32,64]
+  %b = add(%a, %y)                               : f32[32,64]
+  %c = multiply(%a, %y)                          : f32[32,64]
+  %s = sum(%c, axes=[0, 1])                      : f32[]
+  return %b, %s
+}"""
+    found = [x for x in launches_of(text) if isinstance(x, Map) and x.roots[0].op == "input"]
+    assert [x.ins[0].strides for x in found] == [(1, 32)]

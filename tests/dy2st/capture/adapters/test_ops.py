@@ -41,6 +41,8 @@ EXACT = {
         lambda x: (x * paddle.linspace(-1, 1, 4), paddle.linspace(0, 9, 7, "int64")), X),
     "meshgrid": lambda: (lambda x: paddle.meshgrid(x[0], x[1, :2], x[0, 0]), X),
     "pixel_shuffle": lambda: (lambda x: F.pixel_shuffle(x, 2), t([2, 8, 3, 2])),
+    "pixel_shuffle by 1 is a copy": lambda: (
+        lambda x: (F.pixel_shuffle(x, 1).add_(paddle.ones([])), x), t([2, 1, 3, 2])),
     "circular": lambda: (lambda x: F.pad(x, [1, 2, 3, 0], mode="circular"), Q),
     "triangles of bools": lambda: (lambda b: (paddle.tril(b, -1), paddle.triu(b)), B),
     "add row": lambda: (lambda x, y: x + y, X, t([4])),

@@ -48,6 +48,18 @@ def test_pairs_are_transposed_as_one(rows, columns):
     np.testing.assert_array_equal(have, x.transpose(2, 0, 1, 3))
 
 
+@pytest.mark.parametrize("factor, n", [(2, 16), (3, 19), (4, 40), (2, 5)])
+@pytest.mark.parametrize("dtype", [F32, F64, I32], ids=str)
+def test_pixels_are_shuffled_line_by_line(dtype, factor, n):
+    """The last axis of the result is shorter than a vector, and lies far apart in what is read."""
+    x, y = array(dtype, 2, factor, 3, n), array(dtype, 2, 3, n, factor)
+    shuffled = lambda b, v: b.transpose(v, perm=(0, 2, 3, 1))  # noqa: E731
+    want = x.transpose(0, 2, 3, 1)
+    np.testing.assert_array_equal(result(lambda b, v: b.assign(shuffled(b, v)), (dtype, x)), want)
+    have = result(lambda b, v, w: b.add(shuffled(b, v), w), (dtype, x), (dtype, y))
+    np.testing.assert_array_equal(have, want + y)
+
+
 @pytest.mark.parametrize("n", [1, 15, 16, 31, 64, 100])
 @pytest.mark.parametrize("dtype", [F32, F64, I32], ids=str)
 def test_every_second_element(dtype, n):
