@@ -1,4 +1,5 @@
-"""Printing and parsing of attributes as literals: numbers, strings, sizes, types and containers."""
+"""Literals: printing and parsing of attributes, which are numbers, strings, sizes, types and
+containers of them, and of the types of values."""
 
 from __future__ import annotations
 
@@ -6,7 +7,17 @@ import re
 from typing import Any
 
 from ir.loc import VerifyError
-from ir.types import DTYPES, DType, Size, Type, parse_dim, parse_type
+from ir.types import (
+    DTYPES,
+    LARGEST_DIVISOR,
+    LONGEST_TEXT,
+    MOST_DIMS,
+    Dim,
+    DType,
+    Size,
+    Type,
+    floor_divide,
+)
 
 
 def print_attr(value: Any) -> str:
@@ -107,4 +118,80 @@ def is_key(literal: object) -> bool:
     return all(map(is_key, literal)) if isinstance(literal, tuple) else type(literal) is not dict
 
 
-__all__ = ["is_key", "parse_attr", "print_attr", "read_literal", "read_mark"]
+# ---------------------------------------------------------------- sizes and types
+_TYPE = re.compile(r"\s*(\w+)\[([^\]]*)\]\s*$")
+_DIM_TOKEN = re.compile(r"\s*(//|[-+*()]|\d+|[A-Za-z_]\w*)\s*", re.ASCII)
+
+
+def parse_dim(text: str) -> Dim:
+    """`2*T+1` -> a Dim; raises ValueError when it is none."""
+    if text.isascii() and text.isidentifier():
+        return Size.named(text)
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a size of {len(text)} characters: {text:.40}...")
+    tokens, at = [], 0
+    while m := _DIM_TOKEN.match(text, at):
+        tokens.append(m[1])
+        at = m.end()
+    reader = _DimReader(tokens[::-1])
+    d = reader.sum() if at == len(text) else None
+    if d is None or reader.tokens:
+        raise ValueError(f"not a size: {text!r}")
+    return d
+
+
+class _DimReader:
+    """`tokens`: those that are left, the next one last; `depth`: parentheses around the next one.
+    Methods give None for what is no size."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self.tokens, self.depth = tokens, 0
+
+    def took(self, *marks: str) -> str:
+        return self.tokens.pop() if self.tokens and self.tokens[-1] in marks else ""
+
+    def sum(self) -> Dim | None:
+        sign, total = self.took("+", "-"), self.product()
+        total = total * -1 if sign == "-" and total is not None else total
+        while total is not None and (sign := self.took("+", "-")):
+            more = self.product()
+            total = None if more is None else total + more * (-1 if sign == "-" else 1)
+        return total
+
+    def product(self) -> Dim | None:
+        total = self.factor()
+        while total is not None and (sign := self.took("*", "//")):
+            more = self.factor()
+            if sign == "//":
+                known = isinstance(more, int) and 0 < more < LARGEST_DIVISOR
+                total = floor_divide(total, more) if known else None  # type: ignore[arg-type]
+            else:
+                total = None if more is None else total * more
+        return total
+
+    def factor(self) -> Dim | None:
+        if self.took("("):
+            self.depth += 1
+            inner = self.sum() if self.depth <= MOST_DIMS else None
+            self.depth -= 1
+            return inner if self.took(")") else None
+        token = self.tokens.pop() if self.tokens else ""
+        if token.isdigit():
+            return int(token)
+        return Size.named(token) if token.isidentifier() else None
+
+
+def parse_type(text: str) -> Type:
+    """`f32[B,T,8]` -> a Type; raises ValueError when it is none."""
+    m = _TYPE.match(text)
+    if not m or m[1] not in DTYPES:
+        raise ValueError(f"not a type: {text!r}")
+    inner = m[2].strip()
+    if inner.count(",") >= MOST_DIMS:
+        raise ValueError(f"a type with more than {MOST_DIMS} dims: {text:.40}...")
+    return Type(DTYPES[m[1]], tuple(parse_dim(d) for d in inner.split(",")) if inner else ())
+
+
+__all__ = [
+    "is_key", "parse_attr", "parse_dim", "parse_type", "print_attr", "read_literal", "read_mark",
+]  # fmt: skip

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
-from ir.literal import parse_attr, print_attr, read_literal, read_mark
+from ir.literal import parse_attr, parse_dim, parse_type, print_attr, read_literal, read_mark
 from ir.loc import UNKNOWN, Loc, VerifyError
 from ir.opdef import OPS
 from ir.program import (
@@ -35,7 +35,7 @@ from ir.program import (
     Stack,
     Value,
 )
-from ir.types import BOOL, I64, Size, Type, parse_dim, parse_type, substitute_dim
+from ir.types import BOOL, I64, Size, Type, substitute_dim
 from ir.uses import loop_sizes, walk
 
 TYPE_COLUMN, LOC_COLUMN = 48, 70

@@ -9,7 +9,6 @@ unique: that `T//2 + (T+1)//2` is `T`, only a run finds.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,6 +105,10 @@ class NotANumber(TypeError):
     an index or a conversion."""
 
 
+class LongSize(ValueError):
+    """Arithmetic on sizes whose result has more terms than are written out."""
+
+
 @dataclass(frozen=True)
 class Size:
     """A polynomial over named sizes; `terms` are (monomial, coefficient), sorted."""
@@ -139,7 +142,7 @@ class Size:
 
     def __mul__(self, other: Dim) -> Dim:
         if len(self.terms) * len(_terms(other)) > MOST_TERMS:
-            raise ValueError("a size is a product of sums with too many terms")
+            raise LongSize("a size is a product of sums with too many terms")
         pairs = [(p, q) for p in self.terms for q in _terms(other)]
         return _collect((tuple(sorted(m + n)), a * b) for (m, a), (n, b) in pairs)
 
@@ -217,10 +220,10 @@ class Quotient(str):
     divisor: int
 
     def __new__(cls, numerator: Size, divisor: int) -> Quotient:
-        """Raises ValueError for one that is too long to be written."""
+        """Raises LongSize."""
         text = f"({numerator}//{divisor})" if _is_name(numerator) else f"(({numerator})//{divisor})"
         if len(text) > LONGEST_TEXT:
-            raise ValueError("a size is a quotient with too many terms")
+            raise LongSize("a size is a quotient with too many terms")
         made = super().__new__(cls, text)
         made.numerator, made.divisor = numerator, divisor
         return made
@@ -424,76 +427,3 @@ def pair_type(t: Type) -> Type:
 def complex_type(t: Type) -> Type:
     """The type of the complex numbers that pairs of floats are."""
     return Type(COMPLEX[t.dtype], t.shape[:-1])
-
-
-_TYPE = re.compile(r"\s*(\w+)\[([^\]]*)\]\s*$")
-_TOKEN = re.compile(r"\s*(//|[-+*()]|\d+|[A-Za-z_]\w*)\s*", re.ASCII)
-
-
-def parse_dim(text: str) -> Dim:
-    """`2*T+1` -> a Dim; raises ValueError when it is none."""
-    if text.isascii() and text.isidentifier():
-        return Size.named(text)
-    if len(text) > LONGEST_TEXT:
-        raise ValueError(f"a size of {len(text)} characters: {text:.40}...")
-    tokens, at = [], 0
-    while m := _TOKEN.match(text, at):
-        tokens.append(m[1])
-        at = m.end()
-    reader = _DimReader(tokens[::-1])
-    d = reader.sum() if at == len(text) else None
-    if d is None or reader.tokens:
-        raise ValueError(f"not a size: {text!r}")
-    return d
-
-
-class _DimReader:
-    """`tokens`: those that are left, the next one last; `depth`: parentheses around the next one.
-    Methods give None for what is no size."""
-
-    def __init__(self, tokens: list[str]) -> None:
-        self.tokens, self.depth = tokens, 0
-
-    def took(self, *marks: str) -> str:
-        return self.tokens.pop() if self.tokens and self.tokens[-1] in marks else ""
-
-    def sum(self) -> Dim | None:
-        sign, total = self.took("+", "-"), self.product()
-        total = total * -1 if sign == "-" and total is not None else total
-        while total is not None and (sign := self.took("+", "-")):
-            more = self.product()
-            total = None if more is None else total + more * (-1 if sign == "-" else 1)
-        return total
-
-    def product(self) -> Dim | None:
-        total = self.factor()
-        while total is not None and (sign := self.took("*", "//")):
-            more = self.factor()
-            if sign == "//":
-                known = isinstance(more, int) and 0 < more < LARGEST_DIVISOR
-                total = floor_divide(total, more) if known else None  # type: ignore[arg-type]
-            else:
-                total = None if more is None else total * more
-        return total
-
-    def factor(self) -> Dim | None:
-        if self.took("("):
-            self.depth += 1
-            inner = self.sum() if self.depth <= MOST_DIMS else None
-            self.depth -= 1
-            return inner if self.took(")") else None
-        token = self.tokens.pop() if self.tokens else ""
-        if token.isdigit():
-            return int(token)
-        return Size.named(token) if token.isidentifier() else None
-
-
-def parse_type(text: str) -> Type:
-    """`f32[B,T,8]` -> a Type; raises ValueError when it is none."""
-    m = _TYPE.match(text)
-    if not m or m[1] not in DTYPES:
-        raise ValueError(f"not a type: {text!r}")
-    inner = m[2].strip()
-    if inner.count(",") >= MOST_DIMS:
-        raise ValueError(f"a type with more than {MOST_DIMS} dims: {text:.40}...")
-    return Type(DTYPES[m[1]], tuple(parse_dim(d) for d in inner.split(",")) if inner else ())

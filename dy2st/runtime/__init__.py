@@ -15,15 +15,11 @@ from dy2st.runtime import calls, unconverted
 from dy2st.runtime.access import (
     del_attr,
     del_item,
-    dict_,
-    list_,
     load_attr,
     load_item,
     load_old,
-    set_,
     store_attr,
     store_item,
-    union,
 )
 from dy2st.runtime.append_receivers import imported, mapping, receiver, receiver_item
 from dy2st.runtime.calls import fn
@@ -45,6 +41,7 @@ from dy2st.runtime.control import (
     subject,
     while_,
 )
+from dy2st.runtime.displays import dict_, list_, set_, union
 from dy2st.runtime.matching import given, matches, part
 from dy2st.state.bindings import rebinding, rebinds
 from dy2st.state.protocols import manager, trying

@@ -29,6 +29,7 @@ from ir.program import ENDLESS
 from ir.types import (
     LARGEST_DIVISOR,
     Dim,
+    LongSize,
     Size,
     divide,
     floor_divide,
@@ -181,7 +182,7 @@ def floored(home: TraceInterface, dim: Dim, by: int) -> Dim | None:
         return None
     try:
         return floor_divide(dim, by)
-    except ValueError:  # too long to be written
+    except LongSize:
         return None
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ir.opdef import ShapeError
 from ir.program import Builder, Value
 from ir.types import I64, Dim, line, names_in, substitute_dim
 
@@ -109,10 +110,10 @@ def mentions(d: Dim) -> bool:
 
 
 def slope(d: Dim) -> Dim:
-    """By how much a dim grows with each unit; raises ValueError if that is not always the same."""
+    """By how much a dim grows with each unit; raises ShapeError if that is not always the same."""
     found = line(d, QUANTUM)
     if found is None:
-        raise ValueError(f"{d} grows faster than the sequence")
+        raise ShapeError(f"{d} grows faster than the sequence")
     return found[1]
 
 

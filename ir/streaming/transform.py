@@ -35,7 +35,7 @@ from ir.streaming.facts import (
     slope,
 )
 from ir.streaming.rules import apply, ready, result_type
-from ir.types import Dim, Type
+from ir.types import Dim, LongSize, Type
 from ir.uses import size_names, walk
 from ir.verifier import verify
 
@@ -111,7 +111,7 @@ class StreamTransform:
                 assert isinstance(node, Op)
                 try:
                     self.op(node)
-                except (ShapeError, ValueError) as e:
+                except (ShapeError, LongSize) as e:
                     refuse(node.loc, f"`{node.name}` on chunks", f"{e}.", "Take another chunk.")
 
     def op(self, op: Op) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 
 import ir
 from ir import Program
+from ir.literal import parse_type
 from ir.opdef import OPS
 from ir.passes import run
 from ir.program import Builder, Input, Value
-from ir.types import parse_type
 
 NEURON = """
 program neuron(%x: f32[T,N] arg "x", %v0: f32[N] arg "v") {

@@ -18,10 +18,9 @@ from ir.analysis.conditions import unproven, with_requires
 from ir.analysis.overflow import LARGEST, extents, too_large
 from ir.analysis.ranges import bounds_of_elements
 from ir.interpreter import bind_sizes
-from ir.literal import print_attr
+from ir.literal import parse_type, print_attr
 from ir.opdef import complete_attrs
 from ir.passes import run as run_passes
-from ir.types import parse_type
 
 TWO = "%x: f32[N], %y: f32[M]"
 PROGRAMS = {

@@ -17,11 +17,12 @@ from executor.cpu.jit import assembly
 from executor.launches import Loop, views
 from executor.lowering.program import lower
 from executor.plan import arena
+from ir.literal import parse_type
 from ir.opdef import OPS
 from ir.program import Builder, Input, Program, Value
 from ir.scalar import evaluate as kernel_numpy
 from ir.scalar import language as k
-from ir.types import DTYPES, Type, parse_type
+from ir.types import DTYPES, Type
 from tests.executor.foreign import called
 from tests.executor.test_random_programs import Generator
 from tests.executor.test_random_programs import arrays as arrays_for

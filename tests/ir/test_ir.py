@@ -35,7 +35,7 @@ from ir.analysis.alias import places_along
 from ir.attributes import check_attrs, kind_of
 from ir.interpreter import evaluate
 from ir.layout import StridedLayout, row_major
-from ir.literal import parse_attr, print_attr
+from ir.literal import parse_attr, parse_dim, parse_type, print_attr
 from ir.opdef import assume, broadcast, collecting, complete_attrs, op, view_rule
 from ir.pairs import RECORDED
 from ir.types import (
@@ -49,8 +49,6 @@ from ir.types import (
     divide,
     dtype_of,
     evaluate_dim,
-    parse_dim,
-    parse_type,
     product,
     substitute_dim,
 )

@@ -11,7 +11,7 @@ import executor
 from ir import VerifyError, evaluate, parse, verify
 from ir.analysis.overflow import LARGEST, extents, too_large
 from ir.analysis.ranges import never_negative
-from ir.literal import parse_attr, print_attr
+from ir.literal import parse_attr, parse_dim, print_attr
 from ir.types import (
     LONGEST_TEXT,
     Dim,
@@ -21,7 +21,6 @@ from ir.types import (
     is_natural,
     line,
     multiple_of_name,
-    parse_dim,
     substitute_dim,
 )
 

@@ -23,9 +23,9 @@ from safetensors.numpy import save as save_tensors
 from dy2st.export.manifest import FORMAT, MANIFEST, PROGRAM, VERSION, WEIGHTS
 from ir import OPS, Builder, Dy2stError, Input, Op, Program, Size, Type, Value, parse, verify
 from ir.attributes import kind_of
-from ir.literal import print_attr
+from ir.literal import parse_type, print_attr
 from ir.opdef import OpDef, ShapeError, collecting, complete_attrs
-from ir.types import BOOL, DTYPES, F32, F64, I32, I64, parse_type
+from ir.types import BOOL, DTYPES, F32, F64, I32, I64
 from ir.uses import walk
 
 GOLDEN = Path(__file__).parents[2] / "golden"

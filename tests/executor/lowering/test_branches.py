@@ -17,8 +17,9 @@ from executor.launches import Branch, Launch, Loop, Map, blocks, results, views
 from executor.lowering.branches import exception
 from executor.lowering.program import lower
 from executor.plan import arena
+from ir.literal import parse_type
 from ir.program import Builder, Cond, Const, Input, Join, Program, Value
-from ir.types import BOOL, Type, parse_type
+from ir.types import BOOL, Type
 from tests.executor.segmented.test_while_loops import addresses, floats, parsed, same
 from tests.executor.test_executor import run_text
 

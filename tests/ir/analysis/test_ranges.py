@@ -20,7 +20,8 @@ from ir.analysis.ranges import (
     natural_bound,
     never_negative,
 )
-from ir.types import I64, Size, Type, evaluate_dim, line, parse_dim, slope
+from ir.literal import parse_dim
+from ir.types import I64, Size, Type, evaluate_dim, line, slope
 
 INDEX = Size.named("i")
 #: `for i in range(T)`, in it `for j in range(i)` and `for k in range(0, T - i, 2)`

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ir import Builder, Input, Program, Value
+from ir.literal import parse_type
 from ir.opdef import OPS, Example, no_gradient
-from ir.types import F32, F64, Type, parse_type
+from ir.types import F32, F64, Type
 from tests.ir.autodiff.differences import check, gradient, gradients_of
 
 pytestmark = pytest.mark.sampled

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from ir import OPS, parse
+from ir.literal import parse_type
 from ir.opdef import ShapeError, complete_attrs
 from ir.pairs import RECORDED
 from ir.passes import fuse
 from ir.program import Fused
-from ir.types import C64, F32, Type, complex_type, pair_type, parse_type
+from ir.types import C64, F32, Type, complex_type, pair_type
 
 MOVING = [n for n, row in OPS.items() if row.pairs and row.ref and n not in RECORDED]
 

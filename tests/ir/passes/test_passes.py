@@ -533,7 +533,7 @@ def test_expansions_keep_the_types_and_values_of_examples(name):
 
 
 def single_op(name, e) -> Program:
-    from ir.types import parse_type
+    from ir.literal import parse_type
 
     b = Builder()
     inputs = [Input(Value(parse_type(t), "x"), "arg", "x") for t in e.types]

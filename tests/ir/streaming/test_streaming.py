@@ -5,7 +5,7 @@ import pytest
 
 from dy2st.streaming.check import fed
 from ir import SourceError, evaluate, parse
-from ir.streaming import QUANTUM, StreamLength, stream
+from ir.streaming import QUANTUM, StreamLength, rules, stream
 from ir.uses import size_names, walk
 from tests.ir.streaming.random_stacks import Stack_
 from tests.ir.streaming.streamed_stacks import compare, streamed
@@ -55,6 +55,13 @@ def test_a_tensor_made_inside_has_a_chunk_in_the_port_of_a_loop():
     (loop,) = (n for n in made.ops if n.name == "scan")
     types = {str(p.outer.type): str(p.inner.type) for p in loop.ins}
     assert types == {"f32[4,4]": "f32[4,4]", "f32[2,4,4]": "f32[4,4]"}
+
+
+def test_a_defect_in_a_rule_is_no_refusal(monkeypatch):
+    monkeypatch.setitem(rules.RULES, "transpose", lambda c, op, xs: int("planted"))
+    with pytest.raises(ValueError, match="planted") as found:
+        stream(parse(INTERNAL), 1, 4)
+    assert not isinstance(found.value, SourceError)
 
 
 REFUSED = {

@@ -25,7 +25,7 @@ import paddle.nn.functional as F
 import pytest
 
 import dy2st
-from ir.types import parse_type
+from ir.literal import parse_type
 from tests import check
 
 #: `{call}` is the call on `y`; `shape` of the argument `x` from that of `y`; `flags` are the values
