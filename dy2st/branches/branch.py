@@ -12,6 +12,7 @@ from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import PathCondition
 from dy2st.trace.signals import Refused, raise_defect
 from dy2st.trace.trace import Frame, Trace
+from dy2st.trace.trace_state import AmbiguousContainer
 from dy2st.trace.undo import Location
 from dy2st.trace.user_stack import innermost, is_raise, is_user_file
 from ir import Loc, SourceError, Value
@@ -24,7 +25,8 @@ SetState = Callable[[tuple[object, ...]], None]
 
 @dataclass
 class BranchTrace:
-    """The result of tracing one branch: its frame, and the changes that were undone after it."""
+    """The result of tracing one branch: its frame, and the changes that were undone after it.
+    doubts: the containers that were in doubt at its end, by `id`."""
 
     frame: Frame
     state: tuple[object, ...]
@@ -32,6 +34,7 @@ class BranchTrace:
     appends: dict[int, tuple[TraceList, list[object]]]
     changed: dict[int, tuple[TraceList, list[object]]]
     written: dict[Value, Loc]
+    doubts: dict[int, AmbiguousContainer]
     failed: Exception | None = None
 
 
@@ -84,6 +87,7 @@ def trace_branch(
             {k: (target, list(items)) for k, (target, items) in frame.appends.items()},
             {k: (target, target.parts()) for k, target in frame.changed.items()},
             dict(frame.written),
+            dict(trace.objects.doubts),
             failed,
         )
     finally:

@@ -116,6 +116,7 @@ def decide(
     for place, value in stores:
         trace.store(place, value)
     for target, items in appends:
+        trace.check_certain(target, changes=True)
         for item in settled(trace, target, items):
             target.note_append(item)
     for target, items in changed:

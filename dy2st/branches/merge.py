@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches.branch import BranchTrace, inside
+from dy2st.branches.chosen_containers import chosen
 from dy2st.branches.merge_errors import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_lists import (
     appended,
@@ -174,6 +175,10 @@ class BranchMerge:
             found = merge_either(self, name, a, b)
         if found is not None:
             return found
+        for x, side in ((a, self.yes), (b, self.no)):
+            if isinstance(x, TraceList) and x.segmented:
+                with inside(self.trace, side.frame):
+                    x.split(self.trace)
         if alike(a, b):
             return self.containers(name, a, b)
         raise MergeConflict from self.refusal(name, a, b)
@@ -189,11 +194,18 @@ class BranchMerge:
         out = rebuilt(self.trace, a, [self.agreed(name, x, y) for x, y in zip(one, two)])
         if is_value(a):
             return out
+        before = list[object]()
         for x, side in ((a, self.yes), (b, self.no)):
             note_contents(self.trace, x)
-            again = any(id(x) in pair for pair in self.merged)
-            if again or self.trace.home(x) is not side.frame or id(x) in self.trace.objects.doubts:
-                self.trace.doubt(AmbiguousContainer(out, (a, b), self.undecided()))
+            twice = [q[2] for pair, q in self.merged.items() if id(x) in pair]
+            for q in twice:
+                self.trace.doubt(AmbiguousContainer(q, (), self.undecided()))
+            if twice or self.trace.home(x) is not side.frame:
+                before.append(x)
+            elif id(x) in side.doubts:
+                before.append(side.doubts[id(x)])
+        if before:
+            self.trace.doubt(chosen(self.trace, out, (a, b), before, self.undecided()))
         self.merged[key] = (a, b, out)
         return out
 

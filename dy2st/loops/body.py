@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from dy2st.branches.chosen_containers import chosen
 from dy2st.branches.unresolved import (
     Alternative,
     Unresolved,
@@ -20,7 +21,7 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops.containers import Row, learn_fresh, name_of, note_copies
+from dy2st.loops.containers import Row, carry_copied, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import concat_growth, padded_buffers
 from dy2st.loops.growth.appends import filled, segment
 from dy2st.loops.growth.conditional_appends import those_appended
@@ -87,6 +88,8 @@ class BodyTrace(LoopTrace):
                 b.split(trace)
         found = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         old = {k: resolve_under(q, self.enters) for k, q in found.items()}
+        for path, q in (*(((n,), b) for n, b in zip(self.names, before)), *old.items()):
+            carry_copied(self, q, path)
         depth = len(trace.frames)
         written: dict[Value, Loc] = {}
         try:
@@ -369,6 +372,7 @@ class BodyTrace(LoopTrace):
         for target, item, group in plan.appends:
             if plan.chosen.get(id(target)) == []:
                 continue
+            trace.check_certain(target, changes=True)
             length = self.length * group if group != 0 else self.length
             if isinstance(item, ListBuffer):
                 made = item.run(trace, target.size(), length)
@@ -395,6 +399,10 @@ class BodyTrace(LoopTrace):
         rebound_containers.leave(self.known)
         for replaced in self.replaced:
             replaced.leave()
+        for new, among, held, stop in plan.chosen_lists:
+            lost = [q.first for q in self.replaced if q.left]
+            kept = [q for q in held if not any(q is p for p in lost)]
+            trace.doubt(chosen(trace, new, among, kept, stop))
         plan.lose()
         finals = (plan.finals[(n,)] for n in self.names)
         self.code.set_state(tuple(map(self.final, before, finals)))

@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
+from dy2st.branches.chosen_containers import ChosenContainer
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
 from dy2st.loops.learned_facts import Path, refute
 from dy2st.loops.record import LoopRecord, LoopTrace
+from dy2st.loops.refusals import set_in_loop
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import list_buffers
 from dy2st.state.containers.dynamic_lookup import is_short
@@ -23,7 +25,7 @@ from dy2st.state.containers.rebound_containers import (
     is_longer,
 )
 from dy2st.state.containers.records import element_doubt, fields_of
-from dy2st.state.ownership import note_contents, refuse
+from dy2st.state.ownership import note_contents
 from dy2st.state.traced_list import TraceList
 from dy2st.state.tree import (
     UNDEF,
@@ -40,7 +42,6 @@ from dy2st.state.tree import (
 from dy2st.trace.frames import TracedLoop
 from dy2st.trace.scalar import RuntimeScalar, is_mixed, kind_of, make, under, value_in
 from dy2st.trace.signals import NeedsConcrete, Retrace
-from dy2st.trace.trace import Trace
 from dy2st.trace.trace_state import AmbiguousContainer
 from dy2st.trace.undo import MISSING
 from ir import Value
@@ -108,6 +109,16 @@ def carry_elements(body_trace: LoopTrace, path: tuple[object, ...], b: object) -
     list_buffers.forget_slots(known.places, b)
 
 
+def carry_copied(body_trace: LoopTrace, x: object, path: tuple[object, ...]) -> None:
+    """Carry the elements of lists that the body may replace and then changes."""
+    known = body_trace.known
+    if id(x) in known.copied and path not in known.fresh:
+        carry_elements(body_trace, path, x)
+    for k, q in (elements(x) or {}).items() if known.copied else ():
+        if is_value(q) or is_container(q):
+            carry_copied(body_trace, q, (*path, k))
+
+
 def hidden(error: BaseException) -> object:
     """An element that no code may use, nor the key that it is at."""
     return unreadable(error, Alternative(MISSING, None))
@@ -119,7 +130,8 @@ class ContainerPorts(LoopRecord):
     begins, ends: the places before the loop and after the body. listed: containers that the body
     has put into lists, by `id`. containers: by `id`, the containers
     that the body makes, with the ones before it and those after the loop; shared: those that two
-    places hold. doubtful: those after the loop that may be the ones from before it. longer:
+    places hold. doubtful: those after the loop that may be the ones from before it; chosen_lists:
+    those of them that branches of the body have chosen, with the ones from before it. longer:
     the lists of `Learned.rebuilt`; extensions: what the body has left in their places, by `id`.
     """
 
@@ -136,6 +148,7 @@ class ContainerPorts(LoopRecord):
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[AmbiguousContainer] = []
+        self.chosen_lists: list[tuple[object, tuple[object, ...], list[object], Any]] = []
         self.longer = {path: q for path, q in body_trace.known.rebuilt.items() if q is not None}
         self.extend()
 
@@ -368,7 +381,7 @@ class ContainerPorts(LoopRecord):
         """A container from outside of the loop that the body gives a name; it cannot be read after
         a loop that may not run at all."""
         if not self.body_trace.certain:
-            error = set_in_loop(self.trace, name)
+            error = set_in_loop(name)
             return unreadable(error, Alternative(a, self.body_trace.enters))
         self.needs_iteration.append(f"{name} after the loop")
         return a
@@ -434,7 +447,11 @@ class ContainerPorts(LoopRecord):
             length = None
             copies = {id(copy): x for copy, x, _ in self.body_trace.copies.values()}
             before = (*before, *(copies.get(id(q), q) for q in doubt.among))
-        if not isinstance(length, int):
+        if isinstance(doubt, ChosenContainer) and doubt.kept is not None:
+            kept = list(before[: -len(doubt.among)])
+            kept += [copies.get(id(q), q) for q in doubt.kept]
+            self.chosen_lists.append((made, before, kept, stop))
+        elif not isinstance(length, int):
             self.doubtful.append(AmbiguousContainer(made, before, stop, length))
 
     def is_fresh(self, path: tuple[object, ...]) -> bool:
@@ -479,13 +496,4 @@ def name_of(path: tuple[object, ...]) -> str:
     return path[0] if isinstance(path[0], str) and path[0].isidentifier() else "state"
 
 
-def set_in_loop(trace: Trace, name: str) -> BaseException:
-    """The error of a read of a container that has a name only if a loop runs."""
-    return refuse(
-        f"'{name}' is read after a loop that may not run, depending on data.",
-        "The loop gives this name to a list, dict or object; if it does not run, there is none.",
-        "Set it before the loop.",
-    )
-
-
-__all__ = ["ContainerPorts", "learn_fresh", "name_of", "note_copies"]
+__all__ = ["ContainerPorts", "carry_copied", "learn_fresh", "name_of", "note_copies"]

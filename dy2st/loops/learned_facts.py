@@ -32,7 +32,7 @@ class LearnedFacts:
     places that hold a number or a tensor, depending on data, with the types of both; growth:
     elements that an iteration appends to a list; grown: tensors that an iteration makes longer;
     fresh: containers that each iteration makes anew; rewritten: those that it changes before;
-    written: places whose tensors it writes in place and rebinds; shrinks: lists out of which it
+    copied: lists that it may replace and then changes, by `id`; written: places whose tensors it writes in place and rebinds; shrinks: lists out of which it
     takes elements; queues: lists from outside that the body shifts; fills: those that it stores at
     its index; buffers: those that it fills and reads, or stores at any place; columns: attributes
     of Layers that it stores; updated: buffers of Layers, one for each iteration, that it writes in
@@ -58,6 +58,7 @@ class LearnedFacts:
     grown: dict[Path, Any] = dataclasses.field(default_factory=dict)
     fresh: set[Path] = dataclasses.field(default_factory=set)
     rewritten: set[Path] = dataclasses.field(default_factory=set)
+    copied: dict[int, TraceList] = dataclasses.field(default_factory=dict)
     written: set[Path] = dataclasses.field(default_factory=set)
     shrinks: dict[int, ListPops] = dataclasses.field(default_factory=dict)
     queues: dict[int, TraceList] = dataclasses.field(default_factory=dict)

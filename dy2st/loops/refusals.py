@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dy2st.state.ownership import refuse
 from dy2st.state.tree import TypeMismatch
 from dy2st.trace.signals import Refused
 from ir import Loc
@@ -18,6 +19,15 @@ def has_no_iteration(first: BaseException | None, site: Loc) -> None:
     raise ValueError(
         f"the loop has no iteration, and '{name}' is None before it ({site}); give '{name}' its "
         "type before the loop"
+    )
+
+
+def set_in_loop(name: str) -> BaseException:
+    """The error of a read of a container that has a name only if a loop runs."""
+    return refuse(
+        f"'{name}' is read after a loop that may not run, depending on data.",
+        "The loop gives this name to a list, dict or object; if it does not run, there is none.",
+        "Set it before the loop.",
     )
 
 

@@ -175,6 +175,8 @@ class ResultPlanner:
             if id(x) in self.returned:
                 return
             self.returned[id(x)] = x
+            if isinstance(x, TraceList) and x.watch is not None:
+                x.watch.touched(x, False)
         if isinstance(x, FakeTensor):
             self.trace.read_value(x._value)
             found.setdefault(x._value, False)

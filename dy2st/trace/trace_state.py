@@ -98,7 +98,7 @@ class ValueFacts:
     lost: dict[Value, Callable[[], BaseException]] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class AmbiguousContainer:
     """A container that is read as one of several, because data or the end of a loop says which.
 

@@ -142,7 +142,7 @@ def first(trace: Trace, target: Any, frame: Frame) -> Any:
 
 def record(trace: Trace, target: object, value: object, fill: ListFill) -> None:
     frame, key = trace.frame, id(target)
-    trace.check_certain(target)
+    trace.check_certain(target, changes=True)
     frame.fills[key] = fill
     frame.appends[key] = (target, [value])
     trace.undo_log.note(lambda: frame.fills.pop(key, None))
