@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Iterator, Set
 from typing import Any
 
-from dy2st.branches.cond import decide
+from dy2st.branches.cond import condition, decide
 from dy2st.loops.iterables import lose
 from dy2st.loops.learned_facts import LearnedFacts
 from dy2st.loops.loop_code import LoopCode, LoopIterable
@@ -17,13 +17,20 @@ from dy2st.trace.frames import TracedLoop
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.symint import MOST_SETTLED
 from dy2st.trace.trace import Trace
-from ir import ENDLESS
+from ir import ENDLESS, Size
 from ir.types import Dim
 
 #: a window of so many elements is filled by iterations that run before the loop
 MOST_PEELED = 64
 #: so many iterations fill a window that is too short for a loop that fills it
 MOST_SHORT = 5
+
+
+def there_is_one(trace: Trace, trip: Dim, go: Goes) -> Goes:
+    """Whether a first iteration runs. `go`: what the test says; over what a loop that data ends has
+    made, there may be none."""
+    counted = isinstance(trip, Size) and not trip.names.isdisjoint(trace.sizes.counts)
+    return condition(trace, trace.sym(trip) > 0) if go is True and counted else go
 
 
 def most_peeled(stop: BaseException, trip: Dim, peeled: int, peel: int, turns: Set[int]) -> int:

@@ -125,6 +125,7 @@ class LoopRoller:
             if self.peeled >= self.most or not peel:
                 return self.unroll(go)
             self.traced.why["its first iterations run apart"] = None
+            go = peeling.there_is_one(self.trace, self.over.trip, go)
             if is_runtime_scalar(go):
                 self.peeled += 1
                 return self.peel_in_branch(go)
@@ -415,21 +416,23 @@ class LoopRoller:
         """The first iteration and the rest of the loop run only if there is one."""
         traced: list[bool] = []
 
-        def rest() -> None:
+        def run() -> None:
             self.code.body(self.over.item(0))
-            LoopRoller(self.trace, self.site, self.over.rest(), self.code, self.peeled).run()
+            rest = LoopRoller(self.trace, self.site, self.over.rest(), self.code, self.peeled)
+            rest.why = self.why
+            rest.run()
             traced.append(True)
 
         code = self.code
         state = (code.get_state, code.set_state, code.names)
         try:
-            decide(self.trace, go, rest, lambda: None, *state)
+            decide(self.trace, go, run, lambda: None, *state)
         except Refused as e:
             found = without_an_iteration(e, self.first, self.site) if traced else e
             if found is e or getattr(self.first, "before", "") != "None":
                 raise found from None
             none = functools.partial(has_no_iteration, self.first, self.site)
-            decide(self.trace, go, rest, none, *state)
+            decide(self.trace, go, run, none, *state)
 
     # ------------------------------------------------------------ not rolled
     def note(self, ops: int) -> tuple[str, Loc, str]:

@@ -28,6 +28,7 @@ from dy2st.state.stacked_run import (
     sliced,
     stacked_pieces,
 )
+from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import RuntimeScalar, stop
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import is_symint
@@ -359,7 +360,9 @@ class TraceList(list):
             return TraceList(recurrences.guess_slice(trace, self, at, loops))
         self._observe("a window" if recurrences.is_window(at) else "a slice")
         if not self.segmented and not later:
-            return TraceList(perform(list.__getitem__, self, at))
+            data = any(is_later(q) or isinstance(q, Tensor) for q in (at.start, at.stop))
+            empty = data and not self.parts()
+            return TraceList(() if empty else perform(list.__getitem__, self, at))
         n = self.size()
         counted = isinstance(n, Size) and any(q in trace.sizes.counts for q in n.names)
         parts = sliced(trace, self.parts(), at) if counted and at.step in (None, 1) else None

@@ -13,13 +13,20 @@ from dataclasses import dataclass, field, replace
 
 from ir.analysis.ranges import Range, index_range, never_negative
 from ir.opdef import Assumption, broadcast, collecting
-from ir.program import ENDLESS, Custom, Fused, Node, Op, Program, Require, Scan
+from ir.program import ENDLESS, Cond, Custom, Fused, Node, Op, Program, Require, Scan, Value
 from ir.types import Dim, Size, rests_on, substitute_dim
 from ir.uses import blocks, dim_names, loop_sizes
 
 Condition = Require | Assumption
 #: how many facts of a kind a proof combines with others, the latest ones
 KNOWN = 16
+#: comparisons a > b and a >= b, with whether `a` is the second operand, and the least a - b
+COMPARED = {
+    "greater_than": (False, 1),
+    "greater_equal": (False, 0),
+    "less_than": (True, 1),
+    "less_equal": (True, 0),
+}
 
 
 @dataclass(frozen=True)
@@ -97,14 +104,20 @@ def unproven(program: Program) -> dict[Node, tuple[Require, ...]]:
     nor from conditions of nodes before it."""
     found: dict[Node, tuple[Require, ...]] = {}
     if program.sizes or any(loop_sizes(program.ops)):
-        _block(program.ops, KnownConditions.of(program.requires), found)
+        _block(program.ops, KnownConditions.of(program.requires), found, {})
     return found
 
 
 def _block(
-    ops: Sequence[Node], facts: KnownConditions, found: dict[Node, tuple[Require, ...]]
+    ops: Sequence[Node],
+    facts: KnownConditions,
+    found: dict[Node, tuple[Require, ...]],
+    made: dict[Value, Op],
 ) -> None:
+    """`made`: ops that give a single result, in this block and those around it."""
     for node in ops:
+        if isinstance(node, Op) and len(node.results) == 1:
+            made[node.result] = node
         new = []
         for q in _assumed(node):
             if not facts.imply(q):
@@ -114,8 +127,30 @@ def _block(
             found[node] = tuple(new)
         inside = facts.inside(node) if isinstance(node, Scan) else facts
         halves = blocks(node)[:1] if isinstance(node, Custom) else blocks(node)
-        for inner, _ in halves:
-            _block(inner, inside, found)
+        for k, (inner, _) in enumerate(halves):
+            told = _told(node, made, k == 0) if isinstance(node, Cond) else ()
+            _block(inner, inside.and_(told), found, made)
+
+
+def _told(node: Cond, made: Mapping[Value, Op], holds: bool) -> list[Assumption]:
+    """What a branch knows by a comparison of sizes that is its test."""
+    test = made.get(node.test)
+    if test is None or test.name not in COMPARED:
+        return []
+    a, b = (_size(made.get(v)) for v in test.operands)
+    swapped, least = COMPARED[test.name]
+    if a is None or b is None:
+        return []
+    a, b = (b, a) if swapped else (a, b)
+    return [Assumption(a, ">=", b + least) if holds else Assumption(b, ">=", a + 1 - least)]
+
+
+def _size(op: Op | None) -> Dim | None:
+    """The size that an op gives as a number."""
+    if op is not None and op.name == "size":
+        return op.attrs["n"]  # type: ignore[no-any-return]
+    value = op.attrs["value"] if op is not None and op.name == "full" else None
+    return value if type(value) is int else None
 
 
 def _assumed(node: Node) -> list[Require]:

@@ -180,3 +180,60 @@ def test_loops_that_empty_one_list_in_turn():
     static = dy2st.to_static(f)
     for n in (3, 7, 9):
         check.agree(static, check.data(n, 3, seed=n))
+
+
+# ---------------------------------------------------------------- lists that have no element
+def best_paths(scores, lengths):
+    """Each sample goes back along its own steps (`torchcrf`)."""
+    best, history = scores[0], []
+    for t in range(1, scores.shape[0]):
+        pairs = best.unsqueeze(2) + scores[t].unsqueeze(1)
+        best = pairs.max(1)
+        history.append(pairs.argmax(1))
+    paths = []
+    for b in range(scores.shape[1]):
+        path = [best[b].argmax(0).item()]
+        for steps in reversed(history[: lengths[b] - 1]):
+            path.append(steps[b][path[-1]].item())
+        path.reverse()
+        paths.append(path)
+    return paths
+
+
+@pytest.mark.parametrize("steps", [1, 2, 7])
+def test_paths_as_long_as_data_says(steps):
+    static = dy2st.to_static(best_paths)
+    for seed in range(2):
+        scores = check.data(steps, 2, 4, seed=seed, trained=False)
+        lengths = paddle.to_tensor([steps, 1])
+        assert static(scores, lengths) == best_paths(scores, lengths)
+
+
+def total(ys):
+    return sum(ys)
+
+
+def total_of_the_last(ys):
+    return sum(ys[-2:])
+
+
+def total_in_a_loop(ys):
+    found = 0
+    for y in ys:
+        found = found + y * y
+    return found
+
+
+@pytest.mark.parametrize("total", [total, total_of_the_last, total_in_a_loop])
+def test_sum_of_a_list_that_data_may_leave_empty(total):
+    def until_positive(x):
+        ys = []
+        while x.sum() < 0:
+            x = x + 1
+            ys.append(x)
+        return total(ys)
+
+    static = dy2st.to_static(until_positive)
+    for least in (-3.0, 0.0, -1.0):
+        x = paddle.full([2], least)
+        check.same(static(x), until_positive(x))
