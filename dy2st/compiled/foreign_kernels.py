@@ -202,7 +202,10 @@ def kernel(
         return partial(python_call, op, operands, results, sizes)
     tensors, made = [tensor_on(q.array) for q in operands], ForeignResults(op, results)
     if call.startswith(gradient.PREFIX):
-        return lambda: made.fill(gradient.run_backward(run, op, tensors, sizes))
+        literal, _, written, *_ = op.attrs["args"]
+        if written or reads_numbers(literal):
+            return lambda: made.fill(gradient.run_backward(run, op, tensors, sizes))
+        return gradient.backward_on(op, tensors, sizes, made.fill)
     writes, literal = op.attrs["writes"], op.attrs["args"]
     if writes or reads_numbers(literal):
         return lambda: made.fill(overwriting(op, tensors, sizes))

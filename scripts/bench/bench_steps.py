@@ -53,6 +53,24 @@ def drawn_in_a_branch(x: Any, steps: int) -> Any:
     return x
 
 
+def smallest(x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = x + paddle.kthvalue(x, 3, axis=1)[0].unsqueeze(1) * 0.01
+    return x
+
+
+def gammas(x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = paddle.lgamma(x.abs() + 1.0)
+    return x
+
+
+def roots(x: Any, steps: int) -> Any:
+    for _ in range(steps):
+        x = paddle.linalg.cholesky(x @ x.T + MATRIX) * 0.1
+    return x
+
+
 def body(x: Any) -> Any:
     return paddle.tanh(x @ MATRIX) + x
 
@@ -66,14 +84,12 @@ def one_step(x: Any) -> Any:
 MATRIX = paddle.eye(16) * 2
 
 
-def steps_table(options: argparse.Namespace) -> None:
-    print("\n| loop | eager, µs a step | dy2st, µs a step | difference |\n|---|---:|---:|---:|")
-    x = paddle.ones([16, 16])
-    loops = {four_ops: x[:4, :4], noise: x, solved: x, drawn_in_a_branch: x}
+def steps_table(options: argparse.Namespace, loops: dict[Any, Any], call: Any, what: str) -> None:
+    print(f"\n| {what} | eager, µs a step | dy2st, µs a step | difference |\n|---|---:|---:|---:|")
     lengths = (options.steps, 5 * options.steps)
     for loop, given in loops.items():
         static = dy2st.to_static(loop)
-        calls = [repeated(f, given, n) for f in (loop, static) for n in lengths]
+        calls = [call(f, given, n) for f in (loop, static) for n in lengths]
         least = list(map(min, in_turns(calls, options.rounds)))
         eager, ours = (
             1e3 * (long - short) / (lengths[1] - lengths[0])
@@ -90,6 +106,17 @@ def repeated(f: Callable[..., Any], x: Any, steps: int) -> Callable[[], None]:
     return call
 
 
+def trained(f: Callable[..., Any], x: Any, steps: int) -> Callable[[], None]:
+    """Forward and backward."""
+
+    def call() -> None:
+        given = x.detach()
+        given.stop_gradient = False
+        f(given, steps).sum().backward()
+
+    return call
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=15)
@@ -100,7 +127,11 @@ def main() -> None:
         f"{datetime.date.today()}, `{COMMAND} --rounds {options.rounds}`, {processor()}, "
         f"one thread, Python {platform.python_version()}, Paddle {paddle.__version__}."
     )
-    steps_table(options)
+    x = paddle.ones([16, 16])
+    loops = {four_ops: x[:4, :4], noise: x, solved: x, drawn_in_a_branch: x}
+    steps_table(options, loops, repeated, "loop")
+    gradients = {smallest: x, gammas: x, roots: x}
+    steps_table(options, gradients, trained, "loop, with its gradient")
     x = paddle.ones([1, 16])
     calls = {
         "the body alone": many(dy2st.to_static(body), x),

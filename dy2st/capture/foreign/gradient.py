@@ -12,10 +12,13 @@ import paddle
 from paddle.base import core
 
 from dy2st.capture.custom import custom
+from dy2st.capture.foreign.arguments import flatten
+from dy2st.capture.foreign.run import arguments, function, is_void
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.signals import raise_defect
 from dy2st.trace.trace import Trace
+from dy2st.trace.user_stack import perform
 from ir import Op
 
 PREFIX = "backward of "
@@ -104,4 +107,42 @@ def run_backward(
     return [paddle.zeros_like(leaves[k]) if g is None else g for k, g in zip(trained, grads)]
 
 
-__all__ = ["PREFIX", "attach", "recorded", "run_backward"]
+def backward_on(
+    op: Op,
+    tensors: Sequence[Tensor],
+    sizes: Mapping[str, int],
+    use: Callable[[list[Tensor]], None],
+) -> Callable[[], None]:
+    """A function that gives `use` the gradients, which it may not keep: like `run_backward`, on the
+    same tensors in each call, by a kernel that overwrites none of them."""
+    literal, count, _, trained, chosen = op.attrs["args"]
+    name = op.attrs["call"].removeprefix(PREFIX)
+    leaves, given = [t.detach() for t in tensors[:count]], tensors[count:]
+    for k in range(count) if name.split(".")[-1] in ALL_ASK else trained:
+        leaves[k].stop_gradient = False
+    asked = [leaves[k] for k in trained]
+    args, kwargs = arguments(literal, leaves, sizes)
+    call, own = function(name), set(map(id, leaves))
+    engine = core.eager.run_backward
+    engine = getattr(engine, "__dy2st_engine__", engine)  # the kernel's graph is nobody else's
+
+    def run() -> None:
+        with paddle.enable_grad():
+            out = perform(call, *args, **kwargs)
+        made = (t for t in flatten(out) if isinstance(t, Tensor) and id(t) not in own)
+        results = [t for t in made if not is_void(t)]
+        pairs = [(results[k], g) for k, g in zip(chosen, given) if not results[k].stop_gradient]
+        try:
+            if pairs:
+                perform(engine, [t for t, _ in pairs], [g for _, g in pairs], False, "")
+            grads = [t.grad for t in asked]
+            use([paddle.zeros_like(t) if g is None else g for t, g in zip(asked, grads)])
+        finally:
+            for t in leaves:
+                if not t.stop_gradient:
+                    t.clear_gradient(False)
+
+    return run
+
+
+__all__ = ["PREFIX", "attach", "backward_on", "recorded", "run_backward"]
