@@ -14,8 +14,9 @@
 
 The product of all steps passes over the weights once, not T times. What crosses the cut is written
 to memory and read again: the cut is made if that is less than the weights, if these do not stay in
-a cache, and for few rows. Out of scope: while loops, loops whose index is a size, effects, and
-products whose results can be collected (`ir.passes.loops.loop_batching`).
+a cache, and for few rows. Checks stay in the first loop. Out of scope: while loops, loops whose
+index is a size, other effects, and products whose results can be collected
+(`ir.passes.loops.loop_batching`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ir.analysis.recurrences import Vertex, components, dependences, gives, reac
 from ir.passes.loops.loop_batching import worth_sinking
 from ir.passes.loops.slices_to_ports import put
 from ir.passes.loops.vectorize import Batched, batch
+from ir.passes.rules import can_fail
 from ir.program import Carry, Const, Last, Node, Op, Port, Program, Scan, Seq, Stack, Value
 from ir.rewrite import Block, rewrite_all, substitute
 from ir.types import product
@@ -47,7 +49,8 @@ def split_loops(program: Program) -> Program:
 def _visit(b: Block, s: Node) -> Sequence[Value] | None:
     if not isinstance(s, Scan) or s.count or s.size or any(counts(s.body)):
         return None
-    if any(map(has_effect, s.body)):
+    checks = [n for n in s.body if has_effect(n)]
+    if not all(isinstance(n, Op) and n.name == "check" for n in checks):
         return None
     if isinstance(s.trip, int) and s.trip < FEWEST_STEPS:
         return None
@@ -57,7 +60,7 @@ def _visit(b: Block, s: Node) -> Sequence[Value] | None:
     if not anchors:
         return None
     cut = _Fission(s, anchors)
-    return cut.emit(b) if cut.products and cut.pays() else None
+    return cut.emit(b) if cut.products and cut.keeps_errors(checks) and cut.pays() else None
 
 
 def is_anchor(n: Node, weights: Collection[Value]) -> bool:
@@ -98,8 +101,23 @@ class _Fission:
         """Return the nodes that the products, or results independent of them, need."""
         outs: list[Vertex] = [p for p in self.s.carries if p.last is not None]
         outs += self.makers(p.inner for p in self.s.ports if isinstance(p, (Stack, Last)))
+        outs += [n for n in self.vertices if isinstance(n, Op) and n.name == "check"]
         outs = [n for n in outs if n not in behind and n not in self.products]
         return reached([*outs, *(q for n in self.products for q in self.reads[n])], self.reads)
+
+    def keeps_errors(self, checks: Sequence[Node]) -> bool:
+        """Whether the second loop has none of the checks, and what else may raise there raises what
+        they do: those of all steps are made before it."""
+        if any(n in self.late for n in checks):
+            return False
+        late = [n for n in self.vertices if n in self.late and not isinstance(n, Carry)]
+        kinds = {n.attrs["error"] for n in checks if isinstance(n, Op)}
+        if not checks or not any(map(can_fail, late)):
+            return True
+        divides = any(
+            can_fail(n) and not (isinstance(n, Op) and n.row.kernel is None) for n in late
+        )
+        return kinds == {"IndexError"} and not divides
 
     # -------- cost
     def crossing(self) -> list[Value]:

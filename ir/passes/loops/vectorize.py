@@ -22,7 +22,7 @@ from typing import TypeAlias
 from ir.ops.reduce import normal_axes
 from ir.program import Op, Value
 from ir.rewrite import Block
-from ir.types import Dim, product
+from ir.types import I64, Dim, product
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,24 @@ def slice_(b: Block, op: Op, operands: Sequence[Batched], trip: Dim) -> Batched 
     return _emit(b, op, (x.value,), x.axis - gone, axis=_past(axis, x.axis))
 
 
+def scatter_nd(b: Block, op: Op, operands: Sequence[Batched], trip: Dim) -> Batched | None:
+    """Each iteration puts elements into a row of its own, the first axis."""
+    if op.attrs["axis"] % op.result.type.ndim or any(q.axis not in (None, 0) for q in operands):
+        return None
+    x, y, *index = (_over_all(b, q, trip) for q in operands)
+    shape = index[0].type.shape
+    row = b.reshape(b.iota(n=trip, dtype=I64), shape=(trip, *(1 for _ in shape[1:])))
+    return _emit(b, op, (x, y, b.expand(row, shape=shape), *index), 0)
+
+
+def _over_all(b: Block, q: Batched, trip: Dim) -> Value:
+    """The value of each iteration, along the first axis."""
+    if q.axis is not None:
+        return q.value
+    out: Value = b.expand(_over(b, q.value, q.value.type.ndim), shape=(trip, *q.value.type.shape))
+    return out
+
+
 RULES: dict[str, BatchingRule] = {
     "matmul": matmul,
     "embedding": embedding,
@@ -158,6 +176,7 @@ RULES: dict[str, BatchingRule] = {
     "expand": expand,
     "slice": slice_,
     "index": slice_,
+    "scatter_nd": scatter_nd,
 }
 
 __all__ = ["Batched", "batch"]

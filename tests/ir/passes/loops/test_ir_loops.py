@@ -417,6 +417,27 @@ program p(%x: f32[T,B,3] arg "x", %w: f32[3,3] param "w", %h0: f32[B,3] arg "h")
   }
   return %hT
 }"""),
+    "batched_scatter": (hoist_from_scan, """
+program p(%y: f32[T,B,1] arg "y", %ids: i64[T,B,1] arg "ids", %z: f32[T,B,5] arg "z", %w: f32[3,5] param "w", %h0: f32[B,3] arg "h") {
+  %n = iota(n=B, dtype=i64)  : i64[B]
+  %n1 = reshape(%n, shape=[B, 1])  : i64[B,1]
+  %zeros = full(value=0, shape=[B, 5], dtype=f32)  : f32[B,5]
+  scan %t < T {
+    const %w1 = %w  : f32[3,5]
+    const %rows = %n1  : i64[B,1]
+    const %o = %zeros  : f32[B,5]
+    seq   %yt = %y[T-1-t]  : f32[B,1]
+    seq   %it = %ids[T-1-t]  : i64[B,1]
+    seq   %zt = %z[T-1-t]  : f32[B,5]
+    carry %h = %h0 then %h2 last %hT  : f32[B,3]
+    body
+      %a = scatter_nd(%o, %yt, %rows, %it, axis=0, combine="add")  : f32[B,5]
+      %b = subtract(%a, %zt)  : f32[B,5]
+      %c = matmul(%b, %w1, trans_y=True)  : f32[B,3]
+      %h2 = add(%h, %c)  : f32[B,3]
+  }
+  return %hT
+}"""),
     "seq_of_transpose": (to_seq, """
 program p(%x: f32[B,T,3] arg "x", %h0: f32[B,3] arg "h", %k0: f32[3,B] arg "k") {
   %y = transpose(%x, perm=[1, 0, 2])  : f32[T,B,3]

@@ -568,6 +568,75 @@ program p(%x: f32[2,T,256] arg "x", %n: i64[T,2] arg "n", %u: f32[256,256] param
   }
   return %hT, %gT, %lT, %gs, %hs
 }"""),
+    "products_beside_a_check": (split_loops, """
+program p(%x: f32[2,T,256] arg "x", %y: i64[T,2,1] arg "y", %u: f32[256,256] param "u", %w: f32[256,512] param "w", %h0: f32[2,256] arg "h", %l0: f32[] arg "l") {
+  %n = iota(n=2, dtype=i64)  : i64[2]
+  %n1 = reshape(%n, shape=[2, 1])  : i64[2,1]
+  %most = full(value=512, dtype=i64)  : i64[]
+  scan %t < T {
+    const %u1 = %u  : f32[256,256]
+    const %w1 = %w  : f32[256,512]
+    const %rows = %n1  : i64[2,1]
+    const %classes = %most  : i64[]
+    seq   %xt = %x[:, t]  : f32[2,256]
+    seq   %yt = %y[t]  : i64[2,1]
+    carry %h = %h0 then %h2 last %hT  : f32[2,256]
+    carry %l = %l0 then %l2 last %lT  : f32[]
+    body
+      %a0 = matmul(%h, %u1)  : f32[2,256]
+      %a = scale(%a0, scale=0.05)  : f32[2,256]
+      %b = add(%a, %xt)  : f32[2,256]
+      %h2 = tanh(%b)  : f32[2,256]
+      %m = max(%yt)  : i64[]
+      %ok = less_than(%m, %classes)  : bool[]
+      check(%ok, error="IndexError", message="a label is too large")
+      %z = matmul(%h2, %w1)  : f32[2,512]
+      %g = gather_nd(%z, %rows, %yt, axis=0)  : f32[2,1]
+      %s = sum(%g)  : f32[]
+      %l2 = add(%l, %s)  : f32[]
+  }
+  return %hT, %lT
+}"""),
+    "checks_that_stay": (split_loops, """
+program p(%x: f32[2,T,256] arg "x", %y: i64[T,2,1] arg "y", %w: f32[256,512] param "w", %h0: f32[2,256] arg "h", %l0: f32[] arg "l") {
+  %n = iota(n=2, dtype=i64)  : i64[2]
+  %n1 = reshape(%n, shape=[2, 1])  : i64[2,1]
+  %most = full(value=512, dtype=i64)  : i64[]
+  %none = full(value=9000.0, dtype=f32)  : f32[]
+  scan %t < T {
+    const %w1 = %w  : f32[256,512]
+    const %rows = %n1  : i64[2,1]
+    const %classes = %most  : i64[]
+    seq   %xt = %x[:, t]  : f32[2,256]
+    seq   %yt = %y[t]  : i64[2,1]
+    carry %h = %h0 then %h2 last %hT  : f32[2,256]
+    carry %l = %l0 then %l2 last %lT  : f32[]
+    body
+      %h2 = add(%h, %xt)  : f32[2,256]
+      %m = max(%yt)  : i64[]
+      %ok = less_than(%m, %classes)  : bool[]
+      check(%ok, error="ValueError", message="another class of errors than that of an index")
+      %z = matmul(%h2, %w1)  : f32[2,512]
+      %g = gather_nd(%z, %rows, %yt, axis=0)  : f32[2,1]
+      %s = sum(%g)  : f32[]
+      %l2 = add(%l, %s)  : f32[]
+  }
+  scan %r < T {
+    const %w2 = %w  : f32[256,512]
+    const %top = %none  : f32[]
+    seq   %xr = %x[:, r]  : f32[2,256]
+    carry %k = %h0 then %k2 last %kT  : f32[2,256]
+    carry %j = %l0 then %j2 last %jT  : f32[]
+    body
+      %k2 = add(%k, %xr)  : f32[2,256]
+      %v = matmul(%k2, %w2)  : f32[2,512]
+      %q = sum(%v)  : f32[]
+      %fine = less_than(%q, %top)  : bool[]
+      check(%fine, error="IndexError", message="what the product gives")
+      %j2 = add(%j, %q)  : f32[]
+  }
+  return %hT, %lT, %kT, %jT
+}"""),
     "products_that_stay": (split_loops, """
 program p(%x: f32[2,T,256] arg "x", %u: f32[256,256] param "u", %w: f32[256,2] param "w", %h0: f32[2,256] arg "h", %p: bool[] arg "p") {
   scan %t < T {

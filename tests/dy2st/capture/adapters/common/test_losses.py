@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import paddle
 import paddle.nn as nn
 import paddle.nn.functional as F
 import pytest
 
+import dy2st
+from tests import check
 from tests.dy2st.capture.adapters.common.cases import compare, fl, it, lab, q4, x34, x234, y34
 
 pytestmark = pytest.mark.sampled
@@ -176,3 +179,30 @@ FOREIGN = {"ce nosoftmax", "ctc"} | {
 def test_as_eager(name):
     report = compare(CASES[name])
     assert bool(report.foreign) is (name in FOREIGN), str(report)
+
+
+# ---------------------------------------------------------------- a loss of each step
+def loss_of_steps(x, labels, w):
+    h, loss = paddle.zeros([2, 160], "float64"), 0.0
+    for t in range(x.shape[1]):
+        h = paddle.tanh(h * 0.5 + x[:, t])
+        loss = loss + F.cross_entropy(h @ w, labels[:, t])
+    return loss
+
+
+def test_labels_of_all_steps_are_checked_before_one_product():
+    static, w = dy2st.to_static(loss_of_steps), check.data(160, 210, seed=1)
+    labels = paddle.to_tensor(np.random.default_rng(0).integers(0, 210, [2, 9]))
+    for n in (0, 1, 2, 9):
+        x = check.data(2, n, 160, seed=n)
+        if n == 0:
+            assert static(x, labels, w) == loss_of_steps(x, labels, w)
+        else:
+            check.agree(static, x, labels, w)
+    labels[1, 4] = 210
+    with pytest.raises(IndexError, match="210"):
+        loss_of_steps(x, labels, w)
+    with pytest.raises(
+        IndexError, match="a label is not one of 210 classes: they are from 0 to 210"
+    ):
+        static(x, labels, w)
