@@ -374,7 +374,8 @@ class ContainerPorts(LoopRecord):
         for q in every:
             value = self.value_at(q.path)
             other = id(value) in self.body_trace.copies and id(value) not in known
-            if q.changed and (value is q.copy or other or id(value) in self.shared):
+            kept = id(value) in self.shared or id(value) in self.listed
+            if q.changed and (value is q.copy or other or kept):
                 raise q.stop()
 
     def found(self, name: str, a: object) -> Any:

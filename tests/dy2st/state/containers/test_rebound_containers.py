@@ -292,3 +292,47 @@ def test_a_dict_that_data_chooses_in_each_iteration(changes):
     for sign in () if changes else (1.0, -1.0):
         x = paddle.full([2, 3], sign)
         assert static(x).tolist() == f(x).tolist()
+
+
+# ---------------------------------------------------------------- elements that are changed later
+def changed_when_it_is_listed(x):
+    u, us = {"c": x[0]}, []
+    for t in range(x.shape[0]):
+        u["c"] = u["c"] + x[t]
+        u = {"c": x[t] * t}
+        us.append(u)
+    return us
+
+
+def a_number_changed_when_it_is_listed(x):
+    u, us = {"c": 1}, []
+    for t in range(x.shape[0]):
+        u["c"] += t
+        u = {"c": 2}
+        us.append((t, [u]))
+        x = x + u["c"]
+    return x, us
+
+
+def a_list_in_a_dict_changed_when_it_is_listed(x):
+    d, us, total = {"u": [x[0]]}, [], x[0] * 0
+    while total.sum() < 40:
+        total = total + x.abs().sum(0) + 1
+        d["u"][0] = d["u"][0] * 0.5
+        d["u"] = [total]
+        us.append(d["u"])
+    return us
+
+
+@pytest.mark.parametrize("f", [changed_when_it_is_listed, a_number_changed_when_it_is_listed])
+def test_a_container_that_is_changed_after_it_has_been_put_into_a_list(f):
+    """The next iteration changes the very element of the list."""
+    static = dy2st.to_static(f)
+    for k in range(2):
+        x = paddle.linspace(-1.0, 2.0, 30).reshape([10, 3]) + k
+        check.same(static(x), f(x), what=f"call {k}")
+
+
+def test_such_a_container_in_a_loop_that_data_ends_is_refused():
+    with pytest.raises(dy2st.SourceError, match="changed in place and also rebound"):
+        dy2st.to_static(a_list_in_a_dict_changed_when_it_is_listed)(paddle.rand([3, 2]))
