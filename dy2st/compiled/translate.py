@@ -42,7 +42,12 @@ from dy2st.runtime import calls
 from dy2st.runtime.special_methods import converted_methods
 from dy2st.state import shared_inputs
 from dy2st.state.container_writes import final_stores, lines_of_stores, stand_in_for
-from dy2st.state.dynamic_numbers import DynamicNumbers, hold_elements, leaves_of
+from dy2st.state.dynamic_numbers import (
+    DynamicNumbers,
+    hold_elements,
+    hold_tuples,
+    leaves_of,
+)  # fmt: skip
 from dy2st.state.guards import Guards
 from dy2st.state.signature import Signature, grad_enabled
 from dy2st.trace.fake_tensor import NoElementType, Tensor, make_fake
@@ -253,6 +258,8 @@ def guards_of(trace: Trace) -> Guards:
 
     guards.terms.around = lambda: next((f for f in alive().frames if f.loop is not None), None)
     guards.hold = lambda obj: hold_elements(alive(), obj)
+    guards.hold_tuples = lambda obj: hold_tuples(alive(), obj)
+    guards.moving = trace.dynamic
     return guards
 
 

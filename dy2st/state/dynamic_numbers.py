@@ -8,7 +8,7 @@ the number itself (as a shape, a list index) is translated for each value.
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from dy2st.state.ownership import note_attr, note_contents
@@ -46,9 +46,7 @@ class DynamicNumbers:
         """Compare this call with what the translations so far were made for."""
         with CALL.of(signature.leaves):
             for place, value in (q for entry in entries for q in entry.numbers.values()):
-                now = place.get()
-                if type(now) is type(value) and repr(now) != repr(value):
-                    self.places.add(place.key)
+                self.places.update(moved(place.key, value, place.get()))
         for key in keys:
             self.leaves.update(self.moved(key, signature))
         self.places -= self.pinned
@@ -70,6 +68,16 @@ class DynamicNumbers:
         self.pinned |= self.places | self.leaves
         self.places.clear()
         self.leaves.clear()
+
+
+def moved(key: tuple[object, ...], before: object, now: object) -> Iterator[tuple[object, ...]]:
+    """The keys of the numbers that differ, and of the tuples that they are in."""
+    if type(now) is not type(before) or repr(now) == repr(before):
+        return
+    yield key
+    if isinstance(before, tuple) and isinstance(now, tuple):
+        for k, (a, b) in enumerate(zip(before, now)):
+            yield from moved(("within", key, "item", k), a, b)
 
 
 def is_number(part: object, kind: type) -> bool:
@@ -103,6 +111,20 @@ def hold_elements(trace: Trace, obj: object) -> None:
         if number is not value:
             trace.guards.restores.append(functools.partial(place.put, value))
             place.put(number)
+
+
+def hold_tuples(trace: Trace, obj: object) -> None:
+    """The same for the tuples in a container, whose elements have been noted."""
+    kind = kind_of(obj)
+    if kind is None or not kind.indexed or not trace.dynamic:
+        return
+    contents: Any = kind.contents(obj)
+    for index, value in contents if kind.mapping else enumerate(contents):
+        made = held(trace, value)
+        if made is not value:
+            place = ItemLocation(obj, index)
+            trace.guards.restores.append(functools.partial(place.put, value))
+            place.put(made)
 
 
 def held(trace: Trace, value: Any, kept: Collection[object] = ()) -> Any:
@@ -187,6 +209,7 @@ __all__ = [
     "guarded",
     "held",
     "hold_elements",
+    "hold_tuples",
     "RuntimeScalar",
     "keep_dynamic",
     "leaves_of",

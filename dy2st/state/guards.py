@@ -24,7 +24,7 @@ from dy2st.state.containers.constants import described as described
 from dy2st.state.containers.constants import is_constant as is_constant
 from dy2st.state.containers.constants import is_plain as is_plain
 from dy2st.state.containers.constants import same_constant as same_constant
-from dy2st.state.containers.elements import ContainerGuards, apart, is_located
+from dy2st.state.containers.elements import MAY_MOVE, ContainerGuards, apart, is_located
 from dy2st.state.containers.guard_expressions import GuardExpressions
 from dy2st.state.effects import name_of
 from dy2st.trace.scalar import is_runtime_scalar
@@ -105,7 +105,7 @@ class Guards(ContainerGuards):
         if key not in self.terms:
             self.note(key, self.title(key, place), expression, value)
             self.terms[key] = self.test(expression, value, place)
-            if type(value) in (int, float) and place is not None:
+            if type(value) in MAY_MOVE and place is not None and is_constant(value):
                 self.numbers[key] = (self.located(place), value)
         if whole:
             self.contents(value)
@@ -141,7 +141,7 @@ class Guards(ContainerGuards):
         if isinstance(value, np.ndarray):
             self.arrays[id(value)] = value
             return self.array_test(expression, value)
-        if is_constant(value):
+        if is_constant(value) and not self.is_taken_apart(value, place):
             c = self.ref_constant(value)
             return f"({expression} is {c} or same({expression}, {c}))"
         if isinstance(value, self.tensor):

@@ -39,6 +39,8 @@ LOCATED = frozenset((
 ))  # fmt: skip
 #: where the classes of stand-ins are
 HOMES = tuple(f"dy2st.{q}." for q in ("trace", "state", "capture", "branches", "loops"))
+#: types of constants that become inputs, or have some, if they vary from call to call
+MAY_MOVE = (int, float, tuple)
 #: constants in a container of which each may turn out to vary
 MOST_NUMBERS = 64
 
@@ -94,8 +96,9 @@ class ContainerGuards:
     `read`: containers that are appended to and then read in a loop or branch, by `id`.
     `records`: objects and containers that a call finds in its arguments, or in such objects.
     `containers`: lists and dicts from elsewhere. `homes`: where calls look for a container, by
-    `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace;
-    `restores` puts them back."""
+    `id`. `hold` makes inputs of the numbers in a container that vary, for the time of the trace,
+    and `hold_tuples` of those in its tuples; `restores` puts them back. `moving`: the keys of
+    places whose number varies, or whose tuple: its elements are checked one by one."""
 
     terms: GuardExpressions
     ids: dict[int, str]
@@ -123,6 +126,8 @@ class ContainerGuards:
         self.containers: dict[int, object] = {}
         self.homes: dict[int, Location] = {}
         self.hold: Callable[[object], None] = lambda obj: None
+        self.hold_tuples: Callable[[object], None] = lambda obj: None
+        self.moving: Collection[tuple[object, ...]] = ()
         self.restores: list[Callable[[], None]] = []
 
     # ------------------------------------------------------------ which container
@@ -292,6 +297,7 @@ class ContainerGuards:
         with self.terms.whole(("contents", id(obj))):
             self.hold(obj)
             self.elements(obj)
+            self.hold_tuples(obj)
         if id(obj) in self.tails:
             self.on_read(obj)
         return None
@@ -301,6 +307,8 @@ class ContainerGuards:
         mapping = isinstance(obj, (dict, types.MappingProxyType))
         values = kind.values(obj) if kind is not None else tuple(obj.values() if mapping else obj)
         whole = isinstance(obj, (set, frozenset)) or all(map(is_constant, values))
+        whole = whole and not self.has_moving_tuple(obj, kind)
+        is_apart = id(obj) in self.homes
         for q in obj if isinstance(obj, (set, frozenset)) or mapping else ():
             self.on_object(q)
         if not values:
@@ -318,7 +326,7 @@ class ContainerGuards:
             self.note(("keys", id(obj)), title, f"tuple({now})", keys)
             for k, v in zip(keys, values):
                 self.item(obj, k, v)
-        elif not whole or isinstance(obj, tuple) and type(obj) is not tuple:
+        elif not whole or isinstance(obj, tuple) and (type(obj) is not tuple or is_apart):
             size = self.now(obj, "{}.__len__({})", "len({})")
             self.expect(("len", id(obj)), size, len(values))
             for i, v in enumerate(values):
@@ -330,9 +338,23 @@ class ContainerGuards:
             return
         contents = kind.contents(obj)
         for index, value in contents if kind.mapping else enumerate(contents):
-            if type(value) in (int, float):
+            if type(value) in MAY_MOVE:
                 place = self.located(ItemLocation(obj, index))
                 self.numbers[place.key] = place, value
+
+    def has_moving_tuple(self, obj: object, kind: ContainerKind | None) -> bool:
+        if kind is None or not kind.indexed or not self.moving:
+            return False
+        contents = kind.contents(obj)
+        items = contents if kind.mapping else enumerate(contents)
+        return any(self.is_taken_apart(v, ItemLocation(obj, k)) for k, v in items)
+
+    def is_taken_apart(self, value: object, place: Location | None) -> bool:
+        """Whether it is a tuple of constants, in a place where they vary."""
+        if type(value) is not tuple or place is None or not self.moving:
+            return False
+        elsewhere = id(value) in self.ids and self.homes.get(id(value)) != self.located(place)
+        return self.located(place).key in self.moving and not elsewhere
 
     def now(self, obj: object, text: str, plain: str = "tuple({})") -> str:
         """An expression: `plain` of the container, or `text` of its C type and the container."""

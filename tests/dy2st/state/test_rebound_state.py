@@ -110,6 +110,24 @@ class Counters(Net):
         return x * self.stats["n"] + self.stats["s"] + self.counts[0] * self.seen["a"]
 
 
+class TuplesOfNumbers(Net):
+    names = ("state", "table", "last")
+
+    def __init__(self):
+        super().__init__()
+        self.state, self.table = (1, (0.5, "a")), {"a": (1, 2.0), "b": [(3, 4)]}
+        self.last = collections.deque([State(0, 1.0), State(1, 2.0)], maxlen=2)
+
+    def forward(self, x):
+        n, (s, name) = self.state
+        self.state = (n + 1, (s * 0.5, name))
+        a, b = self.table["a"]
+        self.table["a"] = (a + 1, b * 0.5)
+        self.table["b"][0] = (self.table["b"][0][0] + 2, 4)
+        self.last.append(State(n, s))
+        return x * n + s + a * b + self.table["b"][0][0] + self.last[0].h
+
+
 class Window(Net):
     def __init__(self):
         super().__init__()
@@ -142,7 +160,8 @@ def seen(net):
 @pytest.mark.parametrize(
     ("make", "most"),
     [(Tuple, 2), (NamedTuple, 2), (TupleWithANumber, 2), (Dict, 2), (List, 2), (Nested, 3),
-     (ChangedAfterwards, 2), (GivenBack, 2), (Counters, 2), (Window, 2), (NumberInALoop, 2)],
+     (ChangedAfterwards, 2), (GivenBack, 2), (Counters, 2), (TuplesOfNumbers, 3),
+     (Window, 2), (NumberInALoop, 2)],
     ids=lambda q: getattr(q, "__name__", ""),
 )  # fmt: skip
 def test_six_calls(make, most, monkeypatch):
