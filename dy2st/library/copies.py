@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import functools
 import random
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -120,7 +121,8 @@ def container(trace: Trace, x: Any, known: dict[int, tuple[object, object]]) -> 
     if type(x) is collections.deque:
         return collections.deque((deep(trace, q, known) for q in x), x.maxlen)
     kind: Any = type(x)
-    if is_users_object(x) and kind.__new__ is object.__new__ and not hasattr(kind, "__slots__"):
+    plain = kind.__new__ in (object.__new__, types.SimpleNamespace.__new__)
+    if is_users_object(x) and plain and not hasattr(kind, "__slots__"):
         made = kind.__new__(kind)
         vars(made).update((k, deep(trace, q, known)) for k, q in vars(x).items())
         return made

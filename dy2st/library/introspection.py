@@ -16,7 +16,13 @@ from dy2st.state.containers.dynamic_lookup import SelectedObject
 from dy2st.state.containers.layers import class_of
 from dy2st.state.containers.tagged_union import TaggedUnion, refused
 from dy2st.state.guards import Guards
-from dy2st.state.ownership import is_users_object, made_here, note_class
+from dy2st.state.ownership import (
+    LIBRARIES,
+    is_users_object,
+    made_here,
+    note_class,
+    package_of,
+)  # fmt: skip
 from dy2st.state.protocols import users_method
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor
@@ -83,9 +89,13 @@ def is_instance(x: object, kind: type) -> bool:
         return perform(isinstance, x, kind)
     if check is not None:
         return type(x) is kind or bool(trace.hooks.call(check)(kind, x))
+    note_bases(trace.guards, type(x))
+    note_test(trace.guards, kind, "__instancecheck__")
     if isinstance(kind, abc.ABCMeta):
         own = paddle.Tensor if isinstance(x, FakeTensor) else x.__class__
         note_registered(trace.guards, own, kind)
+        if isinstance(x, FakeTensor):
+            return issubclass(own, kind)
     fields = hasattr(x, "__dict__") and not isinstance(x, FakeTensor)
     if fields and getattr(kind, "_is_runtime_protocol", False):
         note_protocol(trace, x, kind)
@@ -97,9 +107,28 @@ def is_subclass(kind: type, base: type) -> bool:
     trace, check = current(), users_method(base, "__subclasscheck__")
     if trace is not None and check is not None:
         return bool(trace.hooks.call(check)(base, kind))
+    if trace is not None:
+        note_bases(trace.guards, kind)
+        note_test(trace.guards, base, "__subclasscheck__")
     if trace is not None and isinstance(base, abc.ABCMeta) and isinstance(kind, type):
         note_registered(trace.guards, kind, base)
     return perform(issubclass, kind, base)
+
+
+def note_bases(guards: Guards, kind: type) -> None:
+    """The bases of a user's class, which may be assigned."""
+    if isinstance(kind, type) and package_of(kind) not in LIBRARIES:
+        key = ("mro", id(kind))
+        guards.terms[key] = f"{guards.ref(kind)}.__mro__ is {guards.ref_constant(kind.__mro__)}"
+        guards.note(key, f"the bases of {kind.__name__} are other ones")
+
+
+def note_test(guards: Guards, kind: type, name: str) -> None:
+    """The class of a class has no test of its own, which the user may define later."""
+    if package_of(made := type(kind)) not in LIBRARIES:
+        test = f"{guards.ref(made)}.{name} is {guards.ref_constant(getattr(made, name))}"
+        guards.terms["test", id(made), name] = test
+        guards.note(("test", id(made), name), f"{made.__name__}.{name}")
 
 
 def note_registered(guards: Guards, kind: type, base: type) -> None:
@@ -141,8 +170,14 @@ def note_presence(guards: Guards, obj: object, name: str) -> None:
 def callable_(x: object) -> bool:
     if type(x) is SelectedObject:
         return True
-    x = settled(x)
-    return not isinstance(x, FakeTensor) and not is_symint(x) and callable(x)
+    x, trace = settled(x), current()
+    if isinstance(x, FakeTensor) or is_symint(x):
+        return False
+    if trace is not None and is_users_object(x) and not made_here(trace, x):
+        key, found = ("callable", id(x)), callable(x)
+        trace.guards.terms[key] = f"callable({trace.guards.ref(x)}) is {found}"
+        trace.guards.note(key, f"callable({trace.guards.name(x)})")
+    return callable(x)
 
 
 KINDS: dict[int, Callable[..., object]] = {

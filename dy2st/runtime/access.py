@@ -26,12 +26,12 @@ from dy2st.state.containers.layers import PARTS, SelectedLayer, class_of, picked
 from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.dynamic_numbers import guarded, held, number_of
 from dy2st.state.ownership import (
-    LIBRARIES,
     check_strong,
     holds_fake,
     made_here,
     note_attr,
     note_contents,
+    of_library,
     refuse,
     tensor_attr,
 )
@@ -66,13 +66,15 @@ def loaded(obj: object, name: str) -> object:
         return obj.each(lambda x: load_attr(x, name))
     if trace is not None and isinstance(obj, Tensor):
         return tensor_attr(trace, obj, name)
-    if isinstance(obj, TraceList):
-        return perform(getattr, obj if hasattr(obj.kind, name) else obj.kind(), name)
+    number = is_runtime(obj) and name != "item" and hasattr(type(obj), name)
+    if number or isinstance(obj, TraceList):
+        like = obj.kind() if isinstance(obj, TraceList) else obj.__class__()
+        return perform(getattr, obj if hasattr(like, name) else like, name)
     if trace is None or trace.guards is None:
         return perform(getattr, obj, name)
     picked = picked_of(trace, obj)
     found = () if picked is None else picked_attr(picked, obj, name)
-    if name == "__dict__":
+    if name == "__dict__" and hasattr(obj, name):
         return fields_of(trace, obj)
     found = found or computed_attr(trace, obj, name) or item_as_attribute(trace, obj, name)
     if found:
@@ -183,13 +185,6 @@ def store_attr(value: object, obj: object, name: str) -> None:
         return
     if not hooked(trace, obj, "__setattr__", name, value):
         store_plain(obj, name, value)
-
-
-def of_library(obj: object) -> bool:
-    """A class or a module that is not the user's."""
-    named = "__name__" if isinstance(obj, types.ModuleType) else "__module__"
-    shared = isinstance(obj, (types.ModuleType, type))
-    return shared and getattr(obj, named).split(".")[0] in LIBRARIES
 
 
 def store_plain(obj: object, name: str, value: object) -> None:

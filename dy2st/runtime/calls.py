@@ -107,6 +107,10 @@ class ConvertedFunction:
         return ConvertedFunction, ()
 
 
+#: classes of Paddle whose constructors raise depending on data
+CHECKED = (paddle.distribution.Chi2, paddle.distribution.StudentT)
+
+
 def is_library(fn: types.FunctionType) -> bool:
     """Whether it is not converted. `functools.wraps` copies the name of a module, so the module
     that has the code is asked, too."""
@@ -307,6 +311,8 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
         return running_through(functools.partial(make_object, trace, f))
     if isinstance(f, type) and package_of(f) not in LIBRARIES:
         return functools.partial(make_object, trace, f)
+    if f in CHECKED:
+        return functools.partial(make_checked, trace, f)
     if isinstance(f, functools._lru_cache_wrapper):
         return cached_call(f, functools.partial(guarded_call, trace, f))
     if isinstance(f, (operator.attrgetter, operator.methodcaller)):
@@ -337,6 +343,14 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
     if isinstance(call, types.FunctionType) and is_plain_paddle(trace, f):
         return library_code(trace, call).__get__(f)
     return unconverted(trace, f)
+
+
+def make_checked(trace: Trace, kind: Any, *args: object, **kwargs: object) -> object:
+    """An object of Paddle's whose constructor raises depending on data."""
+    made = object.__new__(kind)
+    trace.make(made)
+    library_code(trace, kind.__init__)(made, *args, **kwargs)
+    return made
 
 
 def attributes(trace: Trace, f: Any, obj: object) -> object:

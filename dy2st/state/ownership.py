@@ -192,6 +192,8 @@ def note_members(trace: Trace, layer: object, name: str) -> None:
 
 def tensor_attr(trace: Trace, tensor: object, name: str) -> object:
     """Return an attribute of a real tensor; its flags and shape may differ in the next call."""
+    if isinstance(tensor, FakeTensor) and name in vars(FakeTensor):
+        perform(getattr, Tensor, name)  # an error for what is no tensor's
     value = getattr(tensor, name, MISSING)
     if isinstance(tensor, FakeTensor):
         real = next((q.tensor for q in trace.inputs.by_id.values() if q.fake is tensor), None)
@@ -265,6 +267,13 @@ def package_of(kind: type) -> str:
     """Return the package of a class; some classes of Cython do not have one."""
     name = getattr(kind, "__module__", None)
     return name.split(".")[0] if isinstance(name, str) else "builtins"
+
+
+def of_library(obj: object) -> bool:
+    """A class or a module that is not the user's."""
+    named = "__name__" if isinstance(obj, types.ModuleType) else "__module__"
+    shared = isinstance(obj, (types.ModuleType, type))
+    return shared and getattr(obj, named).split(".")[0] in LIBRARIES
 
 
 def note_namespaces(trace: Trace, x: object, seen: set[int] | None = None) -> None:

@@ -117,8 +117,22 @@ def make_object(trace: Trace, kind: type, *args: object, **kwargs: object) -> ob
     if is_written(init):
         trace.hooks.call(init)(made, *args, **kwargs)
     else:  # `dataclasses` has written it; it calls `__post_init__`, which is converted
-        perform(init, made, *args, **kwargs)
+        perform(with_factories(trace, init), made, *args, **kwargs)
         adopt_defaults(trace, made, args, kwargs)
+    return made
+
+
+def with_factories(trace: Trace, init: types.FunctionType) -> types.FunctionType:
+    """A constructor that `dataclasses` has written, with its default factories converted."""
+    cells, known = list(init.__closure__ or ()), init.__code__.co_freevars
+    for k, name in enumerate(known):
+        factory = cells[k].cell_contents if "dflt_" in name else type
+        if callable(factory) and not is_library_class(factory):
+            cells[k] = types.CellType(trace.hooks.call(factory))
+    made = types.FunctionType(
+        init.__code__, init.__globals__, init.__name__, init.__defaults__, tuple(cells)
+    )
+    made.__kwdefaults__ = init.__kwdefaults__
     return made
 
 
@@ -161,6 +175,10 @@ def made_error(
     return error
 
 
+def is_library_class(x: object) -> bool:
+    return isinstance(x, type) and package_of(x) in LIBRARIES
+
+
 def adopt_defaults(
     trace: Trace, made: Any, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> None:
@@ -168,7 +186,7 @@ def adopt_defaults(
     given = {id(q) for q in (*args, *kwargs.values())}
     for field in dataclasses.fields(made):
         value = getattr(made, field.name, None)
-        if field.default_factory is not dataclasses.MISSING and id(value) not in given:
+        if is_library_class(field.default_factory) and id(value) not in given:
             trace.make(value)
 
 

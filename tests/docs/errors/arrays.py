@@ -66,7 +66,7 @@ def change_to_another_shape(x):
 
 
 @example(X)
-def array_of_half_precision(x):
+def array_of_complex_numbers(x):
     return paddle.to_tensor(x.numpy().astype(np.complex64))
 
 

@@ -6,6 +6,7 @@ import collections
 import copy
 import dataclasses
 import enum
+import types
 
 import numpy as np
 import paddle
@@ -132,3 +133,17 @@ def test_a_copy_has_the_attributes_of_its_call():
         static(X + k, other)
         assert sorted(vars(other)) == sorted(vars(eager))
         assert sorted(vars(other.before)) == sorted(vars(eager.before)), k
+
+
+def test_a_deep_copy_of_a_namespace_that_the_function_has_changed():
+    def keep(x, space):
+        space.h = space.h + x.sum(0)
+        made = copy.deepcopy(space)
+        space.h *= 2
+        return made.h + 0, made.n
+
+    spaces = [types.SimpleNamespace(h=paddle.zeros([3]), n=k) for k in (3, 3)]
+    static = dy2st.to_static(keep)
+    for k in range(3):
+        check.same(static(X + k, spaces[0]), keep(X + k, spaces[1]), what=f"call {k}")
+        check.same(spaces[0].h, spaces[1].h)

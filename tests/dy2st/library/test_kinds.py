@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import abc
+
 import paddle
 import pytest
 
@@ -30,6 +32,26 @@ def kinds(x):
 def test_types_are_those_of_eager():
     x = paddle.ones([2])
     assert dy2st.to_static(kinds)(x) == kinds(x)
+
+
+NAMES = "data value kind item __iter__ __index__ __array__ __dict__ __slots__ __len__ size".split()
+
+
+def names_of(x, k):
+    """The names that eager knows, and no others."""
+    ys = [q * 2 for q in x]
+    values = [x * 2, k, k + 0.5, float(x.sum()), x.shape[0], ys, str(k)]
+    found = [[hasattr(q, name) for name in NAMES if name != "item"] for q in values]
+    given = [getattr(q, "data", None) is None for q in values]
+    return found, given, [isinstance(q, abc.Iterable) for q in values]
+
+
+def test_attributes_are_those_of_eager():
+    x, static = paddle.ones([2]), dy2st.to_static(names_of)
+    for k in (1, 2, 3):
+        assert static(x, k) == names_of(x, k)
+    with pytest.raises(AttributeError, match="'int' object has no attribute 'data'"):
+        dy2st.to_static(lambda x: x * int(x.sum()).data)(x)
 
 
 def is_none(x, m):

@@ -424,3 +424,17 @@ def priors(x):
 
 def test_distributions_of_numbers():
     check.parity(priors, lambda: [paddle.rand([3, 2])])
+
+
+def likelihood(x):
+    t = paddle.distribution.StudentT(x[0] + 2, x[1], x[2])
+    return t.log_prob(x), t.mean, t.entropy()
+
+
+def test_a_distribution_that_checks_its_parameters():
+    static = dy2st.to_static(likelihood)
+    x = paddle.rand([3, 2]) + 0.5
+    check.same(static(x), likelihood(x), rtol=1e-5)
+    for f in (static, likelihood):
+        with pytest.raises(ValueError, match="Every element of input parameter `scale`"):
+            f(x - 2)

@@ -188,6 +188,42 @@ def test_a_dataclass_that_computes_when_it_is_made(monkeypatch):
         check.same(static(X * -3), steps(X * -3))
 
 
+class Part:
+    def __init__(self):
+        self.level = LEVEL["most"]
+
+
+@dataclasses.dataclass
+class WithFactories:
+    """What its factories read is that of each call, and what they give may be shared."""
+
+    shared: list = dataclasses.field(default_factory=lambda: LEVEL["seen"])
+    levels: list = dataclasses.field(default_factory=lambda: [LEVEL["most"]], init=False)
+    part: Part = dataclasses.field(default_factory=Part)
+    known: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        self.known["last"] = self.levels[0] + self.part.level
+
+
+def with_factories(x):
+    made = WithFactories()
+    made.shared.append(made.known["last"])
+    made.levels.append(x)
+    return x * made.levels[0] + made.known["last"], made.levels
+
+
+def test_the_default_factories_of_a_dataclass(monkeypatch):
+    static, seen = dy2st.to_static(with_factories), ([], [])
+    for most in (3.0, 4.0, 5.0, 5.0):
+        monkeypatch.setitem(LEVEL, "most", most)
+        monkeypatch.setitem(LEVEL, "seen", seen[0])
+        found = static(X)
+        monkeypatch.setitem(LEVEL, "seen", seen[1])
+        check.same(found, with_factories(X))
+        assert seen[0] == seen[1]
+
+
 class Doubled(paddle.nn.Layer):
     def forward(self, x):
         return x * 2
@@ -229,6 +265,12 @@ class Plain:
     pass
 
 
+class Silent(type):
+    """A class of classes that gets its own way later."""
+
+
+Quiet, Other, Heir = Silent("Quiet", (), {}), type("Other", (), {}), type("Heir", (Plain,), {})
+HEIR = Heir()
 PLAIN, SPACE = Plain(), types.SimpleNamespace()
 #: what is asked, and what gives another answer
 ASKED = {
@@ -238,6 +280,11 @@ ASKED = {
     "registered": (lambda: isinstance(PLAIN, Abstract), lambda: Abstract.register(Plain)),
     "registered, made here": (
         lambda: isinstance(Plain(), int | Abstract), lambda: Abstract.register(Plain)),
+    "its own way, later": (
+        lambda: isinstance(PLAIN, Quiet),
+        lambda: setattr(Silent, "__instancecheck__", lambda cls, x: True)),
+    "other bases": (lambda: isinstance(HEIR, Other), lambda: setattr(Heir, "__bases__", (Other,))),
+    "callable": (lambda: callable(PLAIN), lambda: setattr(Plain, "__call__", print)),
     "protocol, of a namespace": (
         lambda: isinstance(SPACE, Runs), lambda: setattr(SPACE, "run", print)),
     "protocol": (lambda: isinstance(PLAIN, Runs), lambda: setattr(Plain, "run", print)),
@@ -263,8 +310,10 @@ def test_an_answer_of_isinstance_that_changes(name, monkeypatch):
                 change()
             check.same(static(X), X * (1 + (k > 1)), what=f"call {k}")
     finally:
-        if "run" in vars(Plain):
-            del Plain.run
+        for kind, attribute in ((Plain, "run"), (Plain, "__call__"), (Silent, "__instancecheck__")):
+            if attribute in vars(kind):
+                delattr(kind, attribute)
+        Heir.__bases__ = (Plain,)
         vars(SPACE).clear()
 
 
