@@ -245,7 +245,7 @@ class BranchMerge:
         return RuntimeScalar(lift(self.trace, x)._value, self.trace)
 
     def refusal(self, name: str, a: object, b: object) -> BaseException:
-        return self.stop(*difference(plain(name), a, b))
+        return self.stop(*difference(plain(name), a, b, self.trace.where()))
 
     def stop(self, message: str, reason: str, remedy: str) -> BaseException:
         """The error to raise; for a condition on the index alone, the signal to unroll the loop."""

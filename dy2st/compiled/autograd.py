@@ -24,8 +24,8 @@ from ir.types import evaluate_dim
 
 ops: Any = core.eager.ops
 WRITES = (
-    "it writes in place, prints, draws numbers, calls kernels of Paddle, has complex numbers, or a \
-loop of an unknown length"
+    "one that writes in place, prints, draws numbers, calls kernels of Paddle, has complex numbers \
+or a loop of an unknown length"
 )
 #: for inputs of the backward program that only name a size
 EMPTY = ops.empty([0], paddle.float32, paddle.CPUPlace())
@@ -138,12 +138,12 @@ class CallNode:
             complex = any(g.is_complex() for g in given)
             counted = len(self.sizes) > len(self.training.gradient.forward.sizes)
             if self.training.program is None or counted or complex:
-                raise NotDifferentiable("the function", why=WRITES)
+                raise NotDifferentiable(WRITES, why="it has one gradient only")
             self.check_inputs()
             training = self.training.again(order, asking)
         except NotDifferentiable as e:
             raise Dy2stError(
-                f"dy2st: create_graph=True through a translated function from outside: {e}. Call "
+                f"dy2st: create_graph=True from outside, through a translated function: {e}. Call "
                 "paddle.grad inside of the translated function, or use the eager function."
             ) from None
         return called(training, [*self.inputs, *given], self.sizes)

@@ -64,7 +64,7 @@ from dy2st.trace.signals import (
 )
 from dy2st.trace.trace import Trace, TracedInput, TracedLoop, active
 from dy2st.trace.trace_state import Hooks
-from dy2st.trace.user_stack import is_internal, raised_at, user_loc
+from dy2st.trace.user_stack import definition, is_internal, raised_at, user_loc
 from ir import Input, Loc, Program, Scan, SourceError, Value
 from ir.analysis.alias import AliasError
 from ir.analysis.history import History
@@ -232,6 +232,7 @@ def _traced(given: TranslationRequest) -> Entry:
             check_holds(trace.guards, given, entry, leaked)
         return entry
     except Refused as stop:
+        stop.error.loc = stop.error.loc or definition(given.function)
         raise stop.error.with_traceback(stop.__traceback__) from stop.error.__cause__
     except InternalError as stop:
         raise stop.error from stop.error.__cause__

@@ -64,14 +64,19 @@ def parts_of(
             f"the program cannot be saved: {name}() at {loc} is called again on every call, in the "
             "process that translates. Pass its result as an argument."
         )
-    foreign = entry.report.foreign_counts
+    foreign = dict.fromkeys(f"{name} ({loc})" for name, loc in entry.report.foreign)
     if foreign:
         raise Dy2stError(
-            f"the program cannot be saved: {', '.join(sorted(foreign))} "
-            f"run{'s' if len(foreign) == 1 else ''} on Paddle's own kernels."
+            f"the program cannot be saved: {', '.join(foreign)} "
+            f"run{'s' if len(foreign) == 1 else ''} on Paddle's own kernels. Write it with other "
+            "functions, or pass its result as an argument."
         )
-    if any(q.share is not None for q in entry.traced):
-        raise Dy2stError("the program cannot be saved: its tensors share memory.")
+    shared = dict.fromkeys(q.name for q in entry.traced if q.share is not None)
+    if shared:
+        raise Dy2stError(
+            f"the program cannot be saved: its tensors share memory ({', '.join(shared)}). Give "
+            "each of them memory of its own (`.clone()`)."
+        )
     weights = {}
     for k, q in enumerate(entry.displayed_bound):
         number = entry.traced.index(q)

@@ -11,7 +11,7 @@ import array
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 
 import numpy as np
 import paddle
@@ -93,7 +93,7 @@ class ResultLeaf:
         raise NotImplementedError
 
     def save(self, file: SaveContext) -> list[object]:
-        raise Dy2stError(f"the program cannot be saved: it returns {self.about}.")
+        cannot_save(self.about)
 
 
 # ---------------------------------------------------------------- tensors
@@ -401,6 +401,13 @@ def again(like: object, parts: Sequence[object]) -> object:
     return like.form.made(parts) if isinstance(like, Record) else regrouped(like, parts)
 
 
+def cannot_save(what: str) -> NoReturn:
+    raise Dy2stError(
+        f"the program cannot be saved: it returns {what}. Return its tensors in tuples, lists and "
+        "dicts, or leave it out."
+    ) from None
+
+
 def save(tree: object, file: SaveContext) -> list[object]:
     """Return the manifest's form of a tree of results."""
     if isinstance(tree, ResultLeaf):
@@ -409,7 +416,7 @@ def save(tree: object, file: SaveContext) -> list[object]:
         if tree.form.kind not in (dict, list):
             either = tree.form.kind is tree.form.like
             kind = "value that is a number or a tensor" if either else tree.form.kind.__name__
-            raise Dy2stError(f"the program cannot be saved: it returns a list with a {kind} in it.")
+            cannot_save(f"a list with a {kind} in it")
         return save(tree.form.made(tree), file)
     if isinstance(tree, dict):
         return ["dict", [[print_attr(k), save(q, file)] for k, q in tree.items()]]
@@ -420,7 +427,7 @@ def save(tree: object, file: SaveContext) -> list[object]:
         return ["constant", print_attr(tree)]
     except TypeError:
         kind = type(tree).__name__
-        raise Dy2stError(f"the program cannot be saved: it returns an object of {kind}.") from None
+        cannot_save(f"an object of {kind}")
 
 
 def step_text(step: tuple[str, tuple[tuple[str, object], ...]]) -> list[object]:

@@ -54,7 +54,7 @@ from dy2st.state.containers.rebound_containers import ExtendedTuple
 from dy2st.state.containers.records import attributes, like_of, loops_of
 from dy2st.state.containers.tagged_union import TaggedUnion
 from dy2st.state.guards import is_constant
-from dy2st.state.ownership import is_users_object, refuse
+from dy2st.state.ownership import is_users_object
 from dy2st.state.stacked_run import StackedLeaf as Collected
 from dy2st.state.stacked_run import StackedRun
 from dy2st.state.strings import LazyText
@@ -402,7 +402,7 @@ class ResultPlanner:
     def new(self, value: Value, stop_gradient: bool) -> ResultLeaf:
         """A tensor that the program makes, or one of those that it may be."""
         if self.trace.root(value) in self.trace.values.heirs:
-            raise Refused(moved_memory(self.trace))
+            raise Refused(moved_memory())
         node, port = self.provenance.ports.get(value, (None, None))
         inner = port.next if isinstance(port, Carry) else getattr(port, "inner", None)
         if not isinstance(node, Scan) or inner not in self.ends or inner is value:
@@ -464,9 +464,10 @@ class ResultPlanner:
     def recipe(self, value: Value, root: Value) -> Recipe:
         found = chain_of(self.trace, value, root, self.output)
         if found is None:
-            raise refuse(
+            raise Refused(
                 "a result shares memory with another tensor, at an index that is written later "
                 "or in a way that is not known.",
+                self.line(value),
                 remedy="Return a copy: `.clone()`.",
             )
         return found

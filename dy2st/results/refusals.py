@@ -12,11 +12,10 @@ from ir import SourceError
 BUILTIN = (list, tuple, dict, set, frozenset, collections.deque)
 
 
-def moved_memory(trace: Trace) -> SourceError:
+def moved_memory() -> SourceError:
     return SourceError(
         "a result is a view of an argument that got other memory in this call (`contiguous()` of "
         "a tensor that is not contiguous).",
-        trace.where(),
         remedy="Return a copy: `.clone()`.",
     )
 

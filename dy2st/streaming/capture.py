@@ -22,6 +22,7 @@ from dy2st.state.signature import Signature
 from dy2st.streaming.program import FrameCondition, StreamData, StreamInfo
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.trace import TracedInput
+from dy2st.trace.user_stack import definition
 from ir import Builder, Input, Loc, Op, Program, SourceError, Value
 from ir.analysis.history import History
 from ir.passes import expand, simplify, undistinguished
@@ -141,12 +142,6 @@ def _translated(
             error.loc = error.loc or definition(function)
             raise
         return _for_sequences_of(short, function, tensors, axes, chunk, frames)
-
-
-def definition(function: object) -> Loc | None:
-    """Return the definition of a function, as the location of errors about the whole function."""
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code and Loc(code.co_filename, code.co_firstlineno, function=code.co_name)
 
 
 def _for_sequences_of(

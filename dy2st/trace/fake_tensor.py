@@ -358,8 +358,9 @@ REMEDIES = {
     "item": "Compute with 0-d tensors instead, or call item() on the result outside.",
     "tolist": "Compute with tensors instead, or call tolist() on the result outside.",
     "__bool__": "Select with `paddle.where`, or decide on a Python value.",
-    "__int__": "Use a Python int, or index with the tensor itself.",
-    "__index__": "Use a Python int, or index with the tensor itself.",
+    "__int__": "Use a Python int, or compute with the tensor itself.",
+    "__index__": "Index a stack of tensors, `paddle.stack(ys)[i]`, or branch on the index: "
+    "`if i == 0: ...`.",
     "__float__": "Compute with 0-d tensors instead.",
 }
 WORDS = {

@@ -54,6 +54,18 @@ def is_library_file(name: str) -> bool:
     return name.startswith(_STANDARD) and not name.startswith((_SITE, *_OWN, _EXECUTOR))
 
 
+def definition(function: object) -> Loc | None:
+    """Return the definition of a function, as the location of errors about the whole function."""
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    if code is None:
+        return None
+    file, first = code.co_filename, code.co_firstlineno
+    below = range(first, len(linecache.getlines(file)) + 1)
+    head = f"def {code.co_name}("
+    line = next((k for k in below if linecache.getline(file, k).lstrip().startswith(head)), first)
+    return Loc(file, line, function=code.co_name)
+
+
 def call_stack() -> tuple[tuple[types.CodeType, int], ...]:
     """The user's functions that are running, innermost first, each with its place."""
     out = []

@@ -58,7 +58,9 @@ def no_element_type(what: str, dtype: str, loc: Loc) -> SourceError:
     return SourceError(
         f"{what} a tensor of {dtype}.",
         loc,
-        reason="Programs do not have this element type.",
+        reason="A complex tensor of a program is its two parts, which this call does not know."
+        if dtype.startswith("complex")
+        else "Programs do not have this element type.",
         remedy="Use float32 or float64."
         if dtype == "bfloat16"
         else "Make this call, and what computes with its result, outside of the translated "
