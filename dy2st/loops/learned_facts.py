@@ -32,19 +32,20 @@ class LearnedFacts:
     places that hold a number or a tensor, depending on data, with the types of both; growth:
     elements that an iteration appends to a list; grown: tensors that an iteration makes longer;
     fresh: containers that each iteration makes anew; rewritten: those that it changes before;
-    copied: lists that it may replace and then changes, by `id`; written: places whose tensors it writes in place and rebinds; shrinks: lists out of which it
-    takes elements; queues: lists from outside that the body shifts; fills: those that it stores at
-    its index; buffers: those that it fills and reads, or stores at any place; columns: attributes
-    of Layers that it stores; updated: buffers of Layers, one for each iteration, that it writes in
-    place; trip: the largest number of iterations, whether it is exact, whether the test in front of
-    the body has given it, and whether it is assumed: a trace under it has to find it again.
-    guessed: places of `grown` that a trace which failed seemed to make longer; refuted: those that
-    do not grow; counted: those that only some iterations make longer, depending on data. rebuilt:
-    places whose lists or tuples it replaces by longer ones, with what the iterations begin with
-    there; free: one of those has been guessed or refuted, by a trace that does not count. rolled: a
-    trace has made the loop. stop: why it is one after more iterations only, or written out, and
-    whether its index picks Layers. handed_on: `growth` and `buffers` have been found of other
-    iterations of the loop; a trace that fails goes without them.
+    copied: lists that it may replace and then changes, by `id`; written: places whose tensors it
+    writes in place and rebinds; shrinks: lists out of which it takes elements; queues: lists from
+    outside that the body shifts; fills: those that it stores at its index; buffers: those that it
+    fills and reads, or stores at any place; columns: attributes of Layers that it stores; updated:
+    buffers of Layers, one for each iteration, that it writes in place; trip: the largest number of
+    iterations, whether it is exact, whether the test in front of the body has given it, and whether
+    it is assumed: a trace under it has to find it again. guessed: places of `grown` that a trace
+    which failed seemed to make longer; refuted: those that do not grow; counted: those that only
+    some iterations make longer, depending on data. rebuilt: places whose lists or tuples it
+    replaces by longer ones, with what the iterations begin with there; free: one of those has been
+    guessed or refuted, by a trace that does not count. rolled: a trace has made the loop. stop: why
+    it is one after more iterations only, or written out, and whether its index picks Layers.
+    handed_on: `growth` and `buffers` have been found of other iterations of the loop; a trace that
+    fails goes without them.
     """
 
     places: dict[Path, Location] = dataclasses.field(default_factory=dict)

@@ -24,6 +24,8 @@ from ir.types import Dim
 MOST_PEELED = 64
 #: so many iterations fill a window that is too short for a loop that fills it
 MOST_SHORT = 5
+#: how often a loop is split in two
+MOST_PARTS = 3
 
 
 def there_is_one(trace: Trace, trip: Dim, go: Goes) -> Goes:

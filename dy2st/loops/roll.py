@@ -44,9 +44,6 @@ from dy2st.trace.user_stack import call_stack
 from ir import ENDLESS, Loc, Require, Size
 from ir.uses import has_effect
 
-#: how often a loop is split in two
-MOST_PARTS = 3
-
 
 # ---------------------------------------------------------------- running a loop
 def run(trace: Trace, over: LoopIterable, code: LoopCode) -> None:
@@ -147,7 +144,7 @@ class LoopRoller:
     def turn(self) -> int:
         """The first iteration from which a comparison of the index is another; 0 for none, or where
         peeling serves."""
-        able = self.over.more is None and self.again and self.parts < MOST_PARTS
+        able = self.over.more is None and self.again and self.parts < peeling.MOST_PARTS
         able = able and (self.leads or self.over.trip == ENDLESS or not self.open())
         able = able and not self.known().assumed
         later = [k for k in self.turns if k > 2 or not getattr(self.first_stop, "peel", True)]
