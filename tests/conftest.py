@@ -38,12 +38,12 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     """Importing Paddle and all tests makes a million objects that stay. Machine code is kept with
-    pytest's other files."""
+    pytest's other files; nobody looks how many there are, as there is room for all."""
     gc.disable()
     folder = config.cache.mkdir("code")
     folder.chmod(0o700)
     os.environ["DY2ST_CACHE"] = str(folder)
-    code_cache.MOST_BYTES = 1 << 30
+    code_cache.MOST_BYTES = code_cache.INTERVAL = 1 << 30
 
 
 def pytest_collection_finish(session):
@@ -51,8 +51,13 @@ def pytest_collection_finish(session):
     programs of users do."""
     jit.KEPT = kernel_cache.KEPT = convert.KEPT = 4096
     gc.freeze()
-    gc.set_threshold(500_000, 10, 10)
+    gc.set_threshold(500_000, 50, 10)
     gc.enable()
+
+
+def pytest_sessionfinish(session):
+    """pytest and Python collect at their end: they need not go through all that is left."""
+    gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)

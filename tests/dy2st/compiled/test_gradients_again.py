@@ -229,7 +229,7 @@ def test_a_pass_that_is_not_entered_from_paddles_python():
     equal_outcomes(product, run, X, Y)
 
 
-def test_memory_of_many_calls():
+def test_memory_of_many_calls(young):
     static, args = dy2st.to_static(product), [detached(a) for a in (X, Y)]
 
     def step(k):

@@ -7,7 +7,6 @@ changes the text and the number between the calls: five calls are as in eager.
 from __future__ import annotations
 
 import copy
-import itertools
 import linecache
 import types
 
@@ -97,8 +96,10 @@ def made(place, use, start):
 
 
 @pytest.mark.sampled(every=24)
+@pytest.mark.paired
 @pytest.mark.parametrize("start", ["0", "0.5"])
-@pytest.mark.parametrize(("place", "use"), [*itertools.product(PLACES, USES)])
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("place", PLACES)
 def test_numbers_that_move(place, use, start):
     eager, mine = made(place, use, start), made(place, use, start)
     static = dy2st.to_static(mine.f)

@@ -7,13 +7,14 @@ from dy2st.streaming.check import fed
 from ir import SourceError, evaluate, parse
 from ir.streaming import QUANTUM, StreamLength, rules, stream
 from ir.uses import size_names, walk
+from tests.conftest import mostly_slow
 from tests.ir.streaming.random_stacks import Stack_
 from tests.ir.streaming.streamed_stacks import compare, streamed
 
 
 @pytest.mark.sampled(every=40)
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # frames that are no data hold anything
-@pytest.mark.parametrize("block", range(20))
+@pytest.mark.parametrize("block", mostly_slow(range(14), 14, nightly=range(14, 20)))
 def test_random_stacks_equal_the_whole_sequence(block):
     """The result of each chunk, and the tail, are frames of the whole result."""
     outcomes = [compare(seed) for seed in range(10 * block, 10 * block + 10)]

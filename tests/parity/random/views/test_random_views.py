@@ -36,7 +36,7 @@ def outcomes(group, run, cuts=True):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", mostly_slow(range(12), nightly=range(12, GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(8), nightly=range(8, GROUPS)))
 def test_random_views(group):
     """Results, tensors of the caller, aliases, versions. DY2ST_SEED moves all seeds."""
     seen = outcomes(group, random_views.compare)
@@ -44,7 +44,7 @@ def test_random_views(group):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("group", mostly_slow(range(20, GROUPS, 6), nightly=range(0, 20, 6)))
+@pytest.mark.parametrize("group", mostly_slow(range(20, GROUPS, 8), nightly=range(20)))
 def test_gradients_of_random_views(group):
     seen = outcomes(group, random_views.gradients, cuts=False)
     assert seen["raises"] <= 1 and sum(seen.values()) - seen["refused"] > 2, seen
