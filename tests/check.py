@@ -404,3 +404,25 @@ def agree(f: Callable[..., Any], *args: Any, dtype: str = "float64", calls: int 
 def data(*shape: int, seed: int = 0, dtype: str = "float64", trained: bool = True) -> Any:
     array = np.random.default_rng(seed).normal(size=shape).astype(dtype)
     return paddle.to_tensor(array, stop_gradient=not trained)
+
+
+def with_gradient(f: Callable[[Any], Any], x: Any) -> tuple[list[Any], Any]:
+    """The results for `x`, and its gradient, if results have one."""
+    x = x.clone().detach()
+    x.stop_gradient = False
+    out = f(x)
+    every = out if isinstance(out, tuple) else (out,)
+    floats = [q for q in every if isinstance(q, paddle.Tensor) and q.dtype == x.dtype]
+    if found := [q for q in floats if not q.stop_gradient]:
+        sum((q * q).sum() + q.sum() for q in found).backward()
+    return [q.detach() if isinstance(q, paddle.Tensor) else q for q in every], x.grad
+
+
+def of_one_program(f: Callable[[Any], Any], *args: Any) -> Any:
+    """Results and gradients for several arguments are those of eager, all of one program; returns
+    the translated function."""
+    static = dy2st.to_static(f)
+    for k, x in enumerate(args):
+        same(with_gradient(static, x), with_gradient(f, x), 1e-4, 1e-4, f"argument {k}")
+    assert len(static.__dy2st_cache__.entries) == 1
+    return static

@@ -9,7 +9,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from tests.check import leaves, same
+from tests.check import leaves, of_one_program, same
 
 pytestmark = pytest.mark.sampled(every=10)
 
@@ -320,25 +320,9 @@ def data(seed):
     return paddle.to_tensor(np.random.RandomState(seed).randn(4, 6).astype("float32") + shift)
 
 
-def run(f, x):
-    x = x.clone().detach()
-    x.stop_gradient = False
-    out = f(x)
-    every = out if isinstance(out, tuple) else (out,)
-    trained = [q for q in every if not q.stop_gradient]
-    if trained:
-        sum((q * q).sum() + q.sum() for q in trained).backward()
-    return [q.detach() for q in every], x.grad if trained else None
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_eager(name):
-    f = PROGRAMS[name]
-    static = dy2st.to_static(f)
-    for seed in range(5):
-        x = data(seed)
-        same(run(static, x), run(f, x), 1e-4, 1e-4, f"seed {seed}")
-    assert len(static.__dy2st_cache__.entries) == 1
+    of_one_program(PROGRAMS[name], *map(data, range(5)))
 
 
 @program

@@ -9,7 +9,7 @@ import pytest
 from paddle.static import InputSpec
 
 import dy2st
-from tests.check import same
+from tests.check import of_one_program, same, with_gradient
 
 pytestmark = pytest.mark.sampled(every=5)
 
@@ -301,26 +301,9 @@ def data(seed, n=6):
     return paddle.to_tensor(np.random.RandomState(seed).randn(n, 5).astype("float32"))
 
 
-def run(f, x):
-    x = x.clone().detach()
-    x.stop_gradient = False
-    out = f(x)
-    every = out if isinstance(out, tuple) else (out,)
-    trained = [q for q in every if isinstance(q, paddle.Tensor) and not q.stop_gradient]
-    trained = [q for q in trained if q.dtype == x.dtype]
-    if trained:
-        sum((q * q).sum() + q.sum() for q in trained).backward()
-    return [q.detach() if isinstance(q, paddle.Tensor) else q for q in every], x.grad
-
-
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_as_eager(name):
-    f = PROGRAMS[name]
-    static = dy2st.to_static(f)
-    for seed in range(5):
-        x = data(seed)
-        same(run(static, x), run(f, x), 1e-4, 1e-4, f"seed {seed}")
-    assert len(static.__dy2st_cache__.entries) == 1
+    static = of_one_program(PROGRAMS[name], *map(data, range(5)))
     assert "unrolled" not in str(dy2st.report(static, data(0))) or name == "classes_suppressed"
 
 
@@ -331,7 +314,9 @@ def test_of_named_sizes(name):
     f = PROGRAMS[name]
     static = dy2st.to_static(f, input_spec=[InputSpec([None, 5], "float32")])
     for n in (7, 1, 20):
-        same(run(static, data(n, n)), run(f, data(n, n)), 1e-4, 1e-4, f"{n} rows")
+        same(
+            with_gradient(static, data(n, n)), with_gradient(f, data(n, n)), 1e-4, 1e-4, f"{n} rows"
+        )
 
 
 def test_an_order_that_gets_shorter_bounds_its_loop():
@@ -344,7 +329,7 @@ def test_an_order_that_gets_shorter_bounds_its_loop():
 def test_without_elements():
     static = dy2st.to_static(f := PROGRAMS["beams_that_finish"])
     for x in (data(0)[:0], data(0)[:1]):
-        same(run(static, x)[0], run(f, x)[0])
+        same(with_gradient(static, x)[0], with_gradient(f, x)[0])
 
 
 def test_the_callers_own_tensor_is_copied():
