@@ -30,7 +30,7 @@ from dy2st.capture.adapters import ADAPTERS, in_place_shape
 from dy2st.capture.adapters.complex import COMPLEX
 from dy2st.capture.detached_writes import write
 from dy2st.capture.dispatch import record
-from dy2st.capture.foreign.host import patched_draws, refusing
+from dy2st.capture.foreign.draws import patched_draws, refusing
 from dy2st.capture.gradients import partial_grad
 from dy2st.capture.tensor_methods import METHODS, PROPERTIES
 from dy2st.capture.to_tensor import to_tensor

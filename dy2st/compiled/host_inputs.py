@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import paddle
 
-from dy2st.capture.foreign.host import Callee, rebuilt, sizes_in
+from dy2st.capture.foreign.host_ops import Callee, rebuilt, sizes_in
 from dy2st.compiled.recompilation import GuardChecks
 from dy2st.state.containers.guard_expressions import GuardExpressions
 from dy2st.trace.fake_tensor import Tensor

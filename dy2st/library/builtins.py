@@ -14,8 +14,8 @@ import paddle
 from dy2st.capture.adapters import ADAPTERS
 from dy2st.capture.adapters.table import number_of
 from dy2st.capture.data_sizes import as_size
+from dy2st.capture.foreign.draws import seed
 from dy2st.capture.foreign.print import print_
-from dy2st.capture.foreign.seed import seed
 from dy2st.capture.pylayer import register_hook
 from dy2st.library.copies import COPIES
 from dy2st.library.filters import FILTERS

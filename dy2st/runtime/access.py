@@ -13,7 +13,7 @@ import numpy as np
 import paddle
 
 from dy2st.branches.unresolved import Unresolved, here
-from dy2st.capture.foreign.host import drawing
+from dy2st.capture.foreign.draws import drawing
 from dy2st.capture.indexing.items import old_items
 from dy2st.loops.generators import iterated
 from dy2st.runtime.library_calls import PureCall, guarded_call

@@ -18,7 +18,7 @@ from paddle.jit.dy2static.program_translator import StaticFunction as PaddleStat
 from dy2st.branches.cond import choose
 from dy2st.capture import pylayer
 from dy2st.capture.foreign import is_host
-from dy2st.capture.foreign.host import drawing
+from dy2st.capture.foreign.draws import drawing
 from dy2st.convert import convert
 from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted

@@ -12,7 +12,8 @@ import itertools
 import warnings
 from typing import Any
 
-from dy2st.capture.foreign.host import Callee, recorded
+from dy2st.capture.foreign.host import recorded
+from dy2st.capture.foreign.host_ops import Callee
 from dy2st.capture.foreign.host_results import HostResult, result_of
 from dy2st.state.ownership import refuse
 from dy2st.trace.trace import Trace
