@@ -446,7 +446,7 @@ class BranchMerge:
             target = (self.yes.appends.get(key) or self.no.appends[key])[0]
             a = self.yes.appends.get(key, (target, []))[1]
             b = self.no.appends.get(key, (target, []))[1]
-            if items := appended(self, target, a, b):
+            if items := appended(self, a, b):
                 out.append((target, items))
         return out
 

@@ -64,13 +64,13 @@ def extension(merge: Any, a: Any, b: object) -> ExtendedList | None:
         return None
     one, two = ([] if q is base else q.own()[q.shown :] for q in (a, b))
     n = next((k for k, (x, y) in enumerate(zip(one, two)) if x is not y), min(len(one), len(two)))
-    new = appended(merge, base, one[n:], two[n:])
+    new = appended(merge, one[n:], two[n:])
     made = type(base)([*one[:n], *new], base)
     made.error = next((q.error for q in new if isinstance(q, ConditionalElement)), None)
     return made
 
 
-def appended(merge: Any, target: TraceList, a: list[Any], b: list[Any]) -> list[Any]:
+def appended(merge: Any, a: list[Any], b: list[Any]) -> list[Any]:
     """The merged elements that the branches append to a list."""
     parted = any(isinstance(q, ConditionalElement) for q in (*a, *b))
     if len(a) != len(b) or parted:

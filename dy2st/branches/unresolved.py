@@ -82,15 +82,12 @@ class Unresolved(FakeTensor):  # type: ignore[misc]
         return "one of several types"
 
 
-def _use(name: str) -> Callable[..., NoReturn]:
-    def method(self: Unresolved, *args: object) -> NoReturn:
-        raise self.__dict__["error"]
-
-    return method
+def _use(self: Unresolved, *args: object) -> NoReturn:
+    raise self.__dict__["error"]
 
 
 for _name in "call hash bool str format enter exit contains int float index iter len".split():
-    setattr(Unresolved, f"__{_name}__", _use(_name))
+    setattr(Unresolved, f"__{_name}__", _use)
 
 
 def _operator(name: str) -> Callable[..., object]:

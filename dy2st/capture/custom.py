@@ -41,7 +41,7 @@ def custom(
         stand_ins = [trace.new_value(q._value.type, "g") for q in results]
         with paddle.no_grad():
             found = backward(*(trace.fake(v) for v in stand_ins))
-        grads = [gradient(trace, q, g, what) for q, g in matched(trace, given, found, what)]
+        grads = [gradient(trace, q, g, what) for q, g in matched(given, found, what)]
     ins = [inner_const(trace, q._value) for q in given]
     ends = [inner_const(trace, q._value) for q in results] if saves else list(ins)
     kept = [inner_const(trace, p.outer, read=False) for p in frame.consts.values()]
@@ -91,7 +91,7 @@ def floating(fake: FakeTensor) -> bool:
 
 
 def matched(
-    trace: Trace, given: Sequence[FakeTensor], found: object, what: str
+    given: Sequence[FakeTensor], found: object, what: str
 ) -> list[tuple[FakeTensor, object]]:
     """Each input with the gradient that `backward` returned for it."""
     out = list(found) if isinstance(found, (list, tuple)) else [found]

@@ -12,7 +12,7 @@ Paddle is asked: it refuses the call, too, or the adapter has a defect.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters import ADAPTERS
@@ -25,10 +25,8 @@ from ir import ShapeError
 from ir.types import NotANumber
 
 
-def record(
-    name: str, original: Callable[..., object], args: Sequence[object], kwargs: Mapping[str, object]
-) -> object:
-    """One intercepted call on the tracing thread; `original` is Paddle's own function."""
+def record(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> object:
+    """One intercepted call on the tracing thread, of Paddle's entry of this name."""
     trace = current()
     assert trace is not None
     mark, count = trace.undo_log.mark(), len(trace.builder.ops)
@@ -50,7 +48,7 @@ def record(
         raise_defect(cause)
     if takes_complex(args, kwargs):
         raise foreign.not_for_complex(trace, name, cause)
-    return foreign.record(trace, name, original, args, kwargs, cause)
+    return foreign.record(trace, name, args, kwargs, cause)
 
 
 def drop_ops(trace: Trace, count: int) -> None:

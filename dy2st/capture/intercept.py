@@ -107,7 +107,7 @@ def _entry(name: str, original: Callable[..., object]) -> Callable[..., object]:
     def call(*args: Any, **kwargs: Any) -> object:
         if current() is None:
             return original(*args, **kwargs)
-        return record(name, original, args, kwargs)
+        return record(name, args, kwargs)
 
     return call
 
@@ -119,7 +119,7 @@ def _legacy(name: str, original: Callable[..., object]) -> Callable[..., object]
         tensors = tuple(a for a in args if isinstance(a, Tensor))
         named = dict(zip(args[len(tensors) :: 2], args[len(tensors) + 1 :: 2]))
         axis = {"axis": named["axis"]} if "axis" in named and name == "softmax" else {}
-        return record(name, EAGER[name], tensors, axis)
+        return record(name, tensors, axis)
 
     return call
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import paddle
 from paddle import Tensor
-from paddle.base import core
 from paddle.nn import functional as F
 from paddle.nn.functional.common import _interpolate_wrapper as resize
 
@@ -90,7 +89,7 @@ def interpolate(
         return F.interpolate(x, size, None, mode, align_corners, align_mode, **rest)
     dims = [-1] * (3 - len(size)) + list(size)
     args = (x, None, None, None, "NCHW", *dims, [], mode.lower(), align_corners, align_mode)
-    return record(name, getattr(core.eager.ops, name), args, {})
+    return record(name, args, {})
 
 
 @functools.wraps(paddle.where)
@@ -104,7 +103,7 @@ def where(condition: object, *args: object, **kwargs: object) -> object:
     tests = isinstance(condition, Tensor) and condition.dtype == paddle.bool
     if not tests or not all(isinstance(q, Tensor) for q in tensors):
         return paddle.where(condition, *args, **kwargs)
-    return record("where", core.eager.ops.where, tuple(tensors), {})
+    return record("where", tuple(tensors), {})
 
 
 def to_tensor(*args: object, **kwargs: object) -> object:

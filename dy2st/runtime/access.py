@@ -76,7 +76,7 @@ def loaded(obj: object, name: str) -> object:
     found = () if picked is None else picked_attr(picked, obj, name)
     if name == "__dict__" and hasattr(obj, name):
         return fields_of(trace, obj)
-    found = found or computed_attr(trace, obj, name) or item_as_attribute(trace, obj, name)
+    found = found or computed_attr(trace, obj, name) or item_as_attribute(obj, name)
     if found:
         return found[0]
     if picked is not None:
@@ -140,7 +140,7 @@ def update_fields(fields: object, *args: object, **kwargs: object) -> None:
         put_item(fields, name, value)
 
 
-def item_as_attribute(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
+def item_as_attribute(obj: Any, name: str) -> tuple[object, ...]:
     """`(value,)` of an attribute of a dict that is its own `__dict__`."""
     own = isinstance(obj, dict) and getattr(obj, "__dict__", None) is obj
     return (load_item(obj, name),) if own and dict.__contains__(obj, name) else ()

@@ -51,7 +51,7 @@ def scan(low: Lowerer, s: Scan) -> None:
     for p in s.ports:
         if isinstance(p, Stack) and not _scattered(low, s, p):
             _collected(low, s, p)
-    counters = {p: _counter(low, s, p, index) for p in s.carries}
+    counters = {p: _counter(low, p, index) for p in s.carries}
     low.open(loop=s.loc)
     if s.size:
         low.scopes[-1].sizes.add(s.size)
@@ -247,7 +247,7 @@ def hand_in(low: Lowerer, p: Const) -> None:
         low.known[p.inner] = low.known[p.outer]
 
 
-def _counter(low: Lowerer, s: Scan, p: Carry, index: str) -> Dim | None:
+def _counter(low: Lowerer, p: Carry, index: str) -> Dim | None:
     """The value of a carry that moves by a constant, from the index of the loop."""
     step = low.steps.get(p.inner)
     if step is None:

@@ -281,7 +281,6 @@ op(
 
 
 LOWEST = -float(np.finfo(np.float32).max)
-Reference = Callable[..., np.ndarray]
 
 
 def pooled(x: Type, taps: Pair, stride: Pair, padding: Padding) -> Type:

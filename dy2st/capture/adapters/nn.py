@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from paddle.base import core
 
 from dy2st.capture import foreign
 from dy2st.capture.adapters.elementwise import arithmetic
@@ -350,7 +349,7 @@ def drawn(
     ones = e.full(1.0, dtype, e.type(x).shape)
     ones.__dict__["_stop_gradient"] = True
     args = (ones, seed, p, False, "downscale_in_infer", *rest)
-    kept = foreign.record(e.trace, "dropout", core.eager.ops.dropout, args, {}, None)
+    kept = foreign.record(e.trace, "dropout", args, {}, None)
     zero = e.full(0.0, dtype)
     scaled = x
     if mode == "upscale_in_train":
@@ -365,9 +364,8 @@ def gumbel_softmax(
     """The kernel draws; the gradient is that of a softmax with this result, as Paddle's kernel."""
     if not grad_enabled() or lift(e.trace, x).stop_gradient:
         raise NoRow("gumbel_softmax draws random numbers")
-    entry = core.eager.ops.gumbel_softmax
     args = (x.detach(), temperature, hard, axis)
-    out: Any = foreign.record(e.trace, "gumbel_softmax", entry, args, {}, None)
+    out: Any = foreign.record(e.trace, "gumbel_softmax", args, {}, None)
 
     def backward(g: Tensor) -> Tensor:
         return (g - (g * out).sum(axis, keepdim=True)) * out

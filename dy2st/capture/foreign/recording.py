@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,7 +46,6 @@ class ProbeResult:
 def record(
     trace: Trace,
     name: str,
-    original: Callable[..., object],
     args: Sequence[object],
     kwargs: Mapping[str, object],
     cause: Exception | None,

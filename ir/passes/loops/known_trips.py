@@ -112,7 +112,7 @@ def _trip(b: Block, s: Scan, facts: NonNegativeDims) -> _Trip | None:
     """Derive the number of iterations from the go port; None if it does not bound it."""
     assert s.go is not None
     (body,) = Block.inside(s, b)
-    tests = [_test(body, s, v) for v in _conjuncts(body, s.go.next)]
+    tests = [_test(body, v) for v in _conjuncts(body, s.go.next)]
     known = [q for q in tests if q is not None]
     starts = bool(b.constant(s.go.init))
     trips = [s.trip] if s.trip != ENDLESS else []
@@ -192,7 +192,7 @@ class _Test:
         return n + 1 if test == before else None
 
 
-def _test(body: Block, s: Scan, v: Value) -> _Test | None:
+def _test(body: Block, v: Value) -> _Test | None:
     """A comparison of a counter of `s` with a bound."""
     op = body.op_of(v, *TESTS)
     test = _compared(body, op, index_name(body)) if op is not None else None

@@ -368,7 +368,7 @@ def test_no_adapter_of_real_numbers_sees_a_complex_one(monkeypatch):
         for name in sorted(ADAPTERS.keys() - COMPLEX.keys()):
             for args, kwargs in (((x,), {}), (([x, x],), {}), ((), {"x": x})):
                 with pytest.raises(Refused, match="complex"):
-                    dispatch.record(name, None, args, kwargs)
+                    dispatch.record(name, args, kwargs)
                 seen.append(name)
         return e.alias(x)
 
