@@ -15,6 +15,7 @@ import numpy as np
 from dy2st.state.guards import GuardedRead, Guards, described
 from dy2st.state.signature import Signature
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.signals import raise_defect
 from dy2st.trace.undo import MISSING
 
 
@@ -67,6 +68,15 @@ class GuardChecks:
             return eval(expression, space)
         except (AttributeError, KeyError, IndexError, NameError, TypeError):
             return default
+
+    def raise_defect(self, leaves: object) -> None:
+        """Raise the defect of ours with which a term ends: the call took it for a change."""
+        space = {**self.names, "_L": leaves}
+        for test in self.terms.values():
+            try:
+                eval(test, space)
+            except Exception as error:
+                raise_defect(error)
 
     def described(self, key: tuple[object, ...], space: dict[str, object]) -> list[GuardChange]:
         if key in self.settings:

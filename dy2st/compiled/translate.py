@@ -300,6 +300,7 @@ def check_holds(guards: Guards, given: TranslationRequest, entry: Entry, leaked:
             remedy="Store it in the translated function itself.",
         )
     if not holds:
+        entry.checks.raise_defect(leaves)
         found = entry.checks.changes(leaves)
         raise Refused(unstable(given.function, found[0].name if found else "state"))
 

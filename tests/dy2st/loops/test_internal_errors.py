@@ -44,6 +44,7 @@ from dy2st.loops.body import BodyTrace
 from dy2st.loops.ports import LoopPorts
 from dy2st.runtime import access
 from dy2st.state.arrays import FakeArray
+from dy2st.state.containers import constants
 from dy2st.trace import emitter, fake_tensor
 from dy2st.trace.scalar import RuntimeScalar
 from dy2st.trace.symint import SymInt
@@ -287,6 +288,14 @@ def test_a_defect_in_any_stage_is_raised_as_such(stage):
         if type(raised) is not getattr(builtins, error) or not is_noted(raised):
             wrong.append((error, raised))
     assert wrong == []
+
+
+@pytest.mark.parametrize("error", FAULTS)
+def test_a_defect_in_a_guard_is_no_change_of_the_users_state(error):
+    betas = np.ones(3)
+    f = dy2st.to_static(lambda x: x * float(betas[0]))
+    raised = outcome([constants.same_array], error, functools.partial(f, paddle.ones([2])))
+    assert type(raised) is getattr(builtins, error), raised
 
 
 @pytest.mark.parametrize("place", ["adapter", "item"])
