@@ -80,6 +80,14 @@ def trace_branch(
             if trace.in_loop and not raised(e):
                 raise
             failed = e
+        except BaseException as e:
+            if raised(e) and not type(e).__module__.startswith("dy2st."):
+                raise refuse(
+                    f"data decides whether a {type(e).__name__} is raised, which is no Exception.",
+                    "A program raises errors that `except Exception` catches.",
+                    "Raise an Exception, or return a flag and decide outside.",
+                ) from None
+            raise
         return BranchTrace(
             frame,
             get_state(),
@@ -106,7 +114,7 @@ def inside(trace: Trace, frame: Frame) -> Iterator[None]:
         trace.frames.pop()
 
 
-def raised(e: Exception) -> bool:
+def raised(e: BaseException) -> bool:
     """Whether a `raise` or `assert` statement of converted code raised it."""
     at = innermost(e)
     if at is None:

@@ -333,7 +333,7 @@ def refuse_sparse(name: str) -> Method:
 
 def training(name: str) -> Method:
     def call(self: Tensor, *args: object, **kwargs: object) -> object:
-        if isinstance(self, EagerParamBase):
+        if isinstance(self, EagerParamBase) and name == "retain_grads":
             raise refuse(
                 "a parameter is made in a translated function.",
                 "Each call would create a new one; the parameters of a program are there before.",

@@ -54,11 +54,12 @@ def written_anew(args: tuple[object, ...]) -> bool:
 def users_error(error: Exception, users: UsersErrors, site: int = 0) -> Exception:
     """Return the user's own error for one that a check of the program raises: that one is of a
     builtin class, and its text begins with the name of the user's class."""
-    name, _, text = str(error).partition(": ")
+    told = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    name, _, text = told.partition(": ")
     found = users.get(site) or users.get((type(error).__name__, name))
     if found is None:
         return error
-    text = str(error) if type(found) is type(error) else text
+    text = told if type(found) is type(error) else text
     new = type(found).__new__(type(found))
     new.__dict__.update(vars(found))
     new.args = (text,) if written_anew(found.args) else found.args

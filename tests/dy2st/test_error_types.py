@@ -159,6 +159,44 @@ def test_each_error_of_a_class_has_its_own_arguments_and_attributes(monkeypatch)
                 assert getattr(have, "code", None) == getattr(want, "code", None)
 
 
+def key_of_a_loop(x):
+    for row in x:
+        if row.sum() > 1:
+            raise KeyError("too large")
+    return x
+
+
+def key_of_a_branch(x):
+    if x.sum() > 1:
+        raise KeyError(float(x.sum()), "too large")
+    return x
+
+
+@pytest.mark.parametrize("f", [key_of_a_loop, key_of_a_branch])
+def test_a_key_error_has_the_key_of_eager(f):
+    static = dy2st.to_static(f)
+    for k in range(3):
+        with pytest.raises(KeyError) as caught:
+            static(X + 3 + k)
+        assert caught.value.args == check.outcome(f, [X + 3 + k]).args
+        check.same(static(X - 3), X - 3)
+
+
+class Leave(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("kind", [Leave, SystemExit, KeyboardInterrupt])
+def test_data_does_not_decide_about_what_is_no_exception(kind):
+    def f(x):
+        if x.sum() > 100:
+            raise kind
+        return x
+
+    with pytest.raises(dy2st.SourceError, match=f"data decides whether a {kind.__name__} is"):
+        dy2st.to_static(f)(X)
+
+
 @pytest.mark.parametrize("f", [checks_shape, list_index, missing_attribute, called, inner])
 def test_messages_are_those_of_eager(f):
     want, have = check.outcome(f, [X]), check.outcome(dy2st.to_static(f), [X])

@@ -558,3 +558,10 @@ def replaces_all_elements(x):
         if h.sum() > 2:
             break
     return paddle.stack(hypotheses)
+
+
+@example(X)
+def leaves_the_process_as_data_decides(x):
+    if x.sum() > 1e9:
+        raise SystemExit("diverged")
+    return x

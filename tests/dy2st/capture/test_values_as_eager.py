@@ -298,7 +298,10 @@ STEPS = {
     "clear_gradient": lambda x: x.clear_gradient(),
     "gradient": lambda x: x.gradient(),
     "grad": lambda x: x.grad,
+    "clear_gradient of a parameter": lambda x: LAYER.weight.clear_gradient(),
+    "clear_gradients of a Layer": lambda x: LAYER.clear_gradients(),
 }
+LAYER = paddle.nn.Linear(3, 3)
 
 
 @pytest.mark.parametrize("name", STEPS)
