@@ -311,7 +311,7 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
         return running_through(functools.partial(make_object, trace, f))
     if isinstance(f, type) and package_of(f) not in LIBRARIES:
         return functools.partial(make_object, trace, f)
-    if f in CHECKED:
+    if any(f is c for c in CHECKED):
         return functools.partial(make_checked, trace, f)
     if isinstance(f, functools._lru_cache_wrapper):
         return cached_call(f, functools.partial(guarded_call, trace, f))

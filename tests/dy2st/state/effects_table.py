@@ -109,9 +109,10 @@ PURE = {
     "re": """
         re.sub("[ab]", "q", s.text); re.subn("c", "q", s.text); re.split(" ", s.text);
         re.findall("c", s.text); [m.start() for m in re.finditer("c", s.text)]; re.escape(s.text);
-        re.match("a", s.text).end(); re.search("c", s.text + "c").span();
-        re.fullmatch("a.*", s.text)[0]; re.compile("c").findall(s.text); s.pattern.sub("-", s.text);
-        s.pattern.split(s.text); re.sub("c", lambda m: str(len(s.items)), s.text);
+        re.match("[^b]*", s.text).end(); re.search("c", s.text + "c").span();
+        re.fullmatch(".*a.*", s.text)[0]; re.compile("c").findall(s.text);
+        s.pattern.sub("-", s.text); s.pattern.split(s.text);
+        re.sub("c", lambda m: str(len(s.items)), s.text);
         s.pattern.search(s.text + "c").start(); s.pattern.fullmatch("c").group();
         re.compile(s.text).pattern
     """,
