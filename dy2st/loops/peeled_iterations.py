@@ -31,7 +31,8 @@ MOST_PARTS = 3
 def there_is_one(trace: Trace, trip: Dim, go: Goes) -> Goes:
     """Whether a first iteration runs. `go`: what the test says; over what a loop that data ends has
     made, there may be none."""
-    counted = isinstance(trip, Size) and not trip.names.isdisjoint(trace.sizes.counts)
+    counts = trace.sizes.counts.keys() - trace.sizes.quotients.keys()
+    counted = isinstance(trip, Size) and not trip.names.isdisjoint(counts)
     return condition(trace, trace.sym(trip) > 0) if go is True and counted else go
 
 
