@@ -15,6 +15,7 @@ import numpy
 import paddle
 
 import ir
+from dy2st.convert.syntax import RT
 from ir import Loc, SourceError, VerifyError
 from ir.loc import acts_for_user, is_acting
 
@@ -168,13 +169,15 @@ def raised_at(error: BaseException) -> Loc:
 def innermost(error: BaseException | None) -> types.TracebackType | None:
     """Return the innermost frame of an exception that tells whose it is. Patches of Paddle's
     functions pass calls on, our `__getattr__` says that there is no attribute to the code that asks
-    for one, and the standard library and NumPy refuse what their caller gives them."""
+    for one, and the standard library and NumPy refuse what their caller gives them, but where they
+    are converted like the user's code (`UserDict.__getitem__`)."""
     found = at = None if error is None else error.__traceback__
     while at is not None:
         code = at.tb_frame.f_code
         asked = code.co_name == "__getattr__" and is_own_file(code.co_filename)
         passes = code.co_filename == _PATCHES and not is_raise(at)
-        if not asked and not passes and not is_library_file(code.co_filename):
+        refuses = is_library_file(code.co_filename) and RT not in code.co_freevars
+        if not asked and not passes and not refuses:
             found = at
         at = at.tb_next
     return found
