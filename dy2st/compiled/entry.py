@@ -34,8 +34,8 @@ from dy2st.compiled.host_inputs import HoistedCalls, StateWatch
 from dy2st.compiled.recompilation import GuardChecks
 from dy2st.compiled.report import Report
 from dy2st.compiled.training import TrainingPrograms, without_gradient
-from dy2st.results.leaves import CallValues, OutputPlan, TensorOutput
-from dy2st.results.rebuild import give_back
+from dy2st.results.leaves import CallValues, OutputPlan
+from dy2st.results.rebuild import display, give_back
 from dy2st.state.guards import Guards
 from dy2st.state.shared_inputs import lies, storage
 from dy2st.state.signature import Signature, grad_enabled
@@ -478,9 +478,9 @@ class _CallWriter:
             given = f"({tuple_text(tensors)}), [{tuple_text(outputs)}], {{{names}}}, _where"
             self.line(f"{tuple_text(outputs)} = _RECORDED(_TRAINING, {given})")
             outputs = outputs[: self.training.results]
-        only = None if plan.stores or plan.moved else plan.result
-        if isinstance(only, TensorOutput) and (self.trained or not self.entry.trainable):
-            self.line(f"return _o{only.index}")
+        found = display(plan, self.constant) if self.trained or not self.entry.trainable else None
+        if found is not None:
+            self.line(f"return {found}")
             return
         self.line(
             f"return _ENTRY.finish(_L, [{tuple_text(outputs)}], ({tuple_text(tensors)}), {sizes})"

@@ -162,3 +162,37 @@ def test_unknown_options_are_refused():
         dy2st.to_static(lambda x: x, fast=True)
     with pytest.raises(TypeError, match="a function, a method or a Layer"):
         dy2st.to_static(3)
+
+
+def results(x, c):
+    """The same objects in several places, inputs, constants, containers in containers."""
+    y, xs = x + 1.0, [x * 2.0]
+    return y, (y, x, c), {"a": xs, 2: xs, "b": None}, [1.5, "text", True, -0.0], xs, ()
+
+
+def state(x, c):
+    c["last"] = x + 1.0
+    return {"y": [c["last"], x], "c": c}
+
+
+@pytest.mark.parametrize("mode", [True, False])
+def test_results_of_every_form(mode):
+    """Those that need no more than Python's displays are made by the call itself."""
+    x = paddle.ones([2, 3])
+    x.stop_gradient = False
+    pair = lambda x, c: (x * 2.0, [x + 1.0, c, x])  # noqa: E731
+    for f in (results, pair):
+        static = dy2st.to_static(f)
+        with paddle.set_grad_enabled(mode):
+            for _ in range(2):
+                have, want = static(x, 3), f(x, 3)
+                check.same(have, want)
+        assert type(static(x, 3)[1]) is type(want[1])
+    y, (again, given, c), shared, _, xs, _ = dy2st.to_static(results)(x, 3)
+    assert again is y and given is x and c == 3 and shared["a"] is xs is shared[2]
+    have, want = {}, {}
+    static = dy2st.to_static(state)
+    for _ in range(2):
+        found, _ = static(x, have), state(x, want)
+        check.same(have, want)
+        assert found["c"] is have and found["y"][0] is have["last"] and found["y"][1] is x
