@@ -1,4 +1,4 @@
-"""Files that mean harm: each way that one did harm, and 250 made up at random."""
+"""Files that mean harm: each way that one did harm, and 500 made up at random."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def test_the_plain_file_works(file):
 
 
 @pytest.mark.slow
-def test_files_made_up_at_random():
+def test_five_hundred_files_made_up_at_random():
     """`scripts/fuzz/files.py` in a process of its own: cases that die are seen. None of these has a
     call that runs until its time is over."""
-    script = ["scripts/fuzz/files.py", "--count", "250", "--seed", "600"]
+    script = ["scripts/fuzz/files.py", "--count", "500", "--seed", "600"]
     command = [sys.executable, *script]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -15,7 +15,7 @@ SEED = int(os.environ.get("DY2ST_SEED", "0"))
 COUNT, GROUPS = 200, 40
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(16), 0, nightly=range(16, GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(GROUPS), 0))
 def test_random_state(group):
     """Prints the seed of a program that differs; DY2ST_SEED moves all seeds."""
     refused = 0

@@ -1,4 +1,4 @@
-"""Random programs of loops: 120 here, 300 with `--nightly`, more by `scripts/fuzz/loops.py`."""
+"""Random programs of loops: 300 here, more by `scripts/fuzz/loops.py`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from tests.conftest import mostly_slow
 from tests.ir.passes.loops.random_loops import check
 
 CHUNK = 10
-STARTS = mostly_slow(range(0, 120, CHUNK), 0, nightly=range(120, 300, CHUNK))
 
 
-@pytest.mark.parametrize("start", STARTS)
+@pytest.mark.parametrize("start", mostly_slow(range(0, 300, CHUNK), 0))
 def test_rewrites_keep_values_and_gradients(start):
     for seed in range(start, start + CHUNK):
         try:
