@@ -26,7 +26,7 @@ from dy2st.compiled.error_exits import (
     as_raised,
 )
 from dy2st.compiled.errors import users_error
-from dy2st.compiled.foreign_kernels import CPU, Device, code_of, tuple_text
+from dy2st.compiled.foreign_kernels import CPU, Device, code_of
 from dy2st.compiled.recompilation import (
     Explanation,
     GuardChange,
@@ -39,7 +39,7 @@ from dy2st.compiled.recompilation import (
 )
 from dy2st.compiled.translate import translate
 from dy2st.state.dynamic_numbers import DynamicNumbers
-from dy2st.state.signature import FlatLeaves, Signature
+from dy2st.state.signature import Signature
 from dy2st.state.strings import is_lazy
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.user_stack import is_internal, user_loc
@@ -52,10 +52,10 @@ TRANSLATING = threading.RLock()
 MOST_PROGRAMS = 64
 DIRECT = """def direct(args):
     try:
-        [{leaves}] = args
+        {lines}
         if not ({test}): return _MISS
     except (AttributeError, TypeError, ValueError): return _MISS
-    return _CALL(_LEAVES(args))
+    return _CALL({leaves})
 """
 #: held while a call runs again, and what it shows is not shown a second time
 SILENT = threading.RLock()
@@ -65,8 +65,9 @@ def set_direct(entry: Entry, signature: Signature, key: Sequence[Any]) -> None:
     """Let calls of this key, one of the signature, come in by `entry.direct`."""
     test = signature.test(key, entry.compared)
     if test is not None:
-        names = {**test.names, "_MISS": MISS, "_CALL": entry.call, "_LEAVES": FlatLeaves}
-        exec(code_of(DIRECT.format(leaves=tuple_text(test.leaves), test=test.text)), names)
+        names = {**test.names, "_MISS": MISS, "_CALL": entry.call}
+        lines = "\n        ".join(test.lines)
+        exec(code_of(DIRECT.format(lines=lines, test=test.text, leaves=test.leaves)), names)
         entry.direct = names["direct"]  # type: ignore[assignment]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,23 +56,26 @@ class Signature:
 
     def test(self, key: Sequence[Any], checked: Container[int | None]) -> ArgumentTest | None:
         """Return the test whether a call with positional arguments only has this key, one of this
-        signature; None where that takes more than a look at each of them. The types and shapes of
-        the `checked` leaves are compared elsewhere."""
-        (grad, *flat), parts = key[0], key[1:]
-        if self.kwargs or flat != [0] * len(parts):
+        signature; None where that takes more than a look at each leaf. The types and shapes of the
+        `checked` leaves are compared elsewhere."""
+        grad, parts = key[0][0], key[1:]
+        form = _Form([grad])
+        form.unpack("args", self.args)
+        if self.kwargs or tuple(form.structure) != key[0]:
             return None
         names: dict[str, object] = {"_Tensor": Tensor, "_paddle": framework.global_var}
         names["_key"] = _key
-        leaves, terms = [f"_{k}" for k in range(len(parts))], []
-        for k, (leaf, part) in enumerate(zip(leaves, parts)):
+        terms = []
+        for k, (leaf, part) in enumerate(zip(form.leaves, parts)):
             text, names[f"{leaf}k"] = _test(leaf, part, self.leaves[k], k in checked)
             terms.append(text)
-        own = [n for n, known in zip(leaves, self.leaves) if _has_twins(known)]
-        if len(own) > 1:
-            ids = ", ".join(f"id({n})" for n in own)
-            terms.append(f"len({{{ids}}}) == {len(own)}" if own[2:] else " is not ".join(own))
+        own = [n for n, known in zip(form.leaves, self.leaves) if _has_twins(known)]
+        terms += [_apart(q) for q in (own, form.lists) if len(q) > 1]
         terms.append(f"_paddle._dygraph_tracer_._has_grad is {grad}")
-        return ArgumentTest(leaves, " and ".join(terms), names)
+        names["_leaves"] = nested_leaves if len(form.lines) > 1 else FlatLeaves
+        found = ", ".join(form.leaves)
+        leaves = f"_leaves(args, [{found}])" if len(form.lines) > 1 else "_leaves(args)"
+        return ArgumentTest(form.lines, " and ".join(terms), leaves, names)
 
     def _walk(self, a: Any, structure: list[object]) -> None:
         kind = type(a)
@@ -138,11 +142,44 @@ class Leaves(list):
 
 
 class ArgumentTest(NamedTuple):
-    """An expression over the `leaves` of a call, and what its other names stand for."""
+    """`lines` that unpack `args` (ValueError: they have another structure), an expression over what
+    they bind, that of the leaves, and what the other names in these stand for."""
 
-    leaves: Sequence[str]
+    lines: Sequence[str]
     text: str
+    leaves: str
     names: Mapping[str, object]
+
+
+@dataclass
+class _Form:
+    """The unpacking of tuples and lists: the `structure` that it sees, as `Signature` has it, the
+    names of leaves and of lists, and the lines. Only tuples and lists are unpacked: an iterator
+    would not be the same afterwards."""
+
+    structure: list[object]
+    leaves: list[str] = field(default_factory=list)
+    lists: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+    def unpack(self, name: str, elements: Sequence[object]) -> None:
+        own = [f"{name.removeprefix('args')}_{k}" for k in range(len(elements))]
+        self.lines.append(f"[{''.join(f'{n}, ' for n in own)}] = {name}")
+        for n, q in zip(own, elements):
+            if type(q) is not tuple and type(q) is not list:
+                self.structure.append(0)
+                self.leaves.append(n)
+                continue
+            self.structure.append((type(q), len(q)))
+            self.lists += [n] * (type(q) is list)
+            self.lines.append(f"if type({n}) is not {type(q).__name__}: return _MISS")
+            self.unpack(n, q)
+
+
+def _apart(names: Sequence[str]) -> str:
+    """These are different objects."""
+    ids = ", ".join(f"id({n})" for n in names)
+    return f"len({{{ids}}}) == {len(names)}" if names[2:] else " is not ".join(names)
 
 
 class FlatLeaves(tuple[object, ...]):
@@ -152,6 +189,13 @@ class FlatLeaves(tuple[object, ...]):
 
     def containers(self) -> list[Any]:
         return []
+
+
+def nested_leaves(args: Sequence[object], found: Sequence[object]) -> Leaves:
+    """The leaves of positional arguments with containers."""
+    leaves = Leaves(args, {})
+    leaves.extend(found)
+    return leaves
 
 
 def _test(name: str, part: Any, leaf: Any, checked: bool) -> tuple[str, object]:

@@ -352,10 +352,53 @@ def test_calls_that_differ_from_the_last_one_in_one_thing(sized):
             assert have[0].stop_gradient == want[0].stop_gradient
 
 
-def test_calls_of_the_last_entry_make_no_signature(monkeypatch):
-    static = dy2st.to_static(plus)
-    static(X, rows(1))
-    monkeypatch.setattr("dy2st.api.Signature", None)
-    static(X, rows(1))
+def contained(xs, state, more=None):
+    kinds = type(xs).__name__, type(state).__name__, xs is more
+    xs[0].add_(X * 0.5)
+    last = state[0] + len(xs) if more is None else state[0] * len(more)
+    if isinstance(xs, list):
+        xs.append(last)
+    return [q * 2 for q in xs], (last, *state[1:]), kinds
+
+
+def test_calls_whose_containers_differ_from_those_of_the_last_one():
+    """What is in lists and tuples, and which of them are one object."""
+    y, z = paddle.full([2, 3], 2.0), paddle.full([2, 3], 3.0)
+    shared = [y, z]
+    calls = [
+        lambda: ([y, z], (z + 1, 3)), lambda: ([y, z], (z + 1, 4)), lambda: ((y, z), (z + 1, 3)),
+        lambda: ([y], (z + 1, 3)), lambda: ([y, z], [z + 1, 3]), lambda: ([y, z], (z, 3)),
+        lambda: ([y, y], (z + 1, 3)), lambda: ([y, z], (z + 1, 3), [z]), lambda: (shared, (z, 3)),
+        lambda: (shared, (z + 1,), shared), lambda: ([y, z], (z + 1,), [y + 1, z]),
+        lambda: (shared[:1], (rows(1)[0], (X, [X]))), lambda: (shared[:1], (rows(1)[0], (X, X))),
+    ]  # fmt: skip
+    static = dy2st.to_static(contained)
+    for make in (q for call in calls for q in (calls[0], call, call)):
+        found = []
+        for f in (static, contained):
+            y.set_value(paddle.full([2, 3], 2.0))
+            shared[:] = [y, z]
+            args = make()
+            result = f(*args)
+            found.append((result, args, y.clone()))
+        check.same(*found)
+
+
+def test_an_iterator_in_place_of_a_list_is_left_as_it_is():
+    static = dy2st.to_static(lambda xs, y: xs[0] + y)
+    static([X, rows(2)], rows(1))
+    iterator = iter([X, rows(2)])
     with pytest.raises(TypeError):
-        static(rows(1), X)
+        static(iterator, rows(1))
+    assert len(list(iterator)) == 2
+
+
+def test_calls_of_the_last_entry_make_no_signature(monkeypatch):
+    for f, args in ((plus, (X, rows(1))), (lambda xs, s: xs[0] + s[0][0], ([X], ((rows(1),), 2)))):
+        static = dy2st.to_static(f)
+        static(*args)
+        with monkeypatch.context() as patch:
+            patch.setattr("dy2st.api.Signature", None)
+            static(*args)
+            with pytest.raises(TypeError):
+                static(*args[:1])
