@@ -265,9 +265,8 @@ class ExpressionConverter(ast.NodeTransformer):
         return found  # type: ignore[no-any-return]
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
-        known = is_super(node.value)
         node.value = self.visit(node.value)
-        if known or not isinstance(node.ctx, ast.Load):
+        if not isinstance(node.ctx, ast.Load):
             return node
         new = rt("load_attr", node.value, ast.Constant(node.attr))
         return start_at_name(place(new, node), node)

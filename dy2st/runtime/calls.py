@@ -280,13 +280,20 @@ def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     return use(trace, f.__func__).__get__(f.__self__)
 
 
+def function_of(x: object) -> object:
+    """The function of a method, and of a class method."""
+    return x.__func__ if isinstance(x, (classmethod, types.MethodType)) else x
+
+
 def note_inherited(trace: Trace, owner: object, f: types.FunctionType) -> None:
     """A method that `super()` gives belongs to a class behind the first one that has it."""
-    name, kind = f.__name__, owner if isinstance(owner, type) else type(owner)
-    if getattr(kind, name, f) is not f:
-        base = next((k for k in kind.__mro__ if vars(k).get(name) is f), None)
-        if base is not None:
-            trace.guards.special_method(base, name, f)
+    kind = owner if isinstance(owner, type) else type(owner)
+    if getattr(kind, f.__name__, None) is f:
+        return
+    held = [(k, *q) for k in kind.__mro__ for q in vars(k).items() if function_of(q[1]) is f]
+    for base, name, q in held:  # under a name that need not be that of the function
+        if function_of(getattr(kind, name, f)) is not f:
+            trace.guards.special_method(base, name, q)
             bases = trace.guards.ref_constant(kind.__mro__)
             trace.guards.terms["mro", id(kind)] = f"{trace.guards.ref(kind)}.__mro__ is {bases}"
 

@@ -96,6 +96,12 @@ def check_strong(x: object) -> None:
             "What it holds may go away between two calls.",
             "Hold the objects in a list or a dict.",
         )
+    if isinstance(x, memoryview) and (trace := current()) is not None and not made_here(trace, x):
+        raise refuse(
+            "a memoryview from outside is read.",
+            "Its bytes may change between calls, and are not checked.",
+            "Read the object that it shows, or pass `bytes(...)` of it.",
+        )
 
 
 def check_opaque(x: object) -> None:

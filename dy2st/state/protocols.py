@@ -217,6 +217,8 @@ def is_own(obj: object, name: str) -> bool:
 def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
     """Return `(value,)` of an attribute that a function of the user's class computes, which is
     converted; () for a stored attribute."""
+    if isinstance(obj, super):
+        return inherited_attr(trace, obj, name)
     found = computed_by(obj, name)
     if isinstance(found, property):
         return (trace.hooks.call(found.fget)(obj),)
@@ -254,6 +256,18 @@ def computed_attr(trace: Trace, obj: object, name: str) -> tuple[object, ...]:
         trace.guards.absent(obj, name)
     note_class(trace, obj, name)
     return hooked(trace, obj, "__getattr__", name)
+
+
+def inherited_attr(trace: Trace, obj: Any, name: str) -> tuple[object, ...]:
+    """The same of `super()`: an attribute of a user's class behind the one that asks."""
+    owner, kinds = obj.__self__, obj.__self_class__.__mro__
+    behind = kinds[kinds.index(obj.__thisclass__) + 1 :]
+    base = next((k for k in behind if name in vars(k)), None)
+    if base is not None and package_of(base) not in LIBRARIES:
+        trace.guards.special_method(base, name, found := vars(base)[name])
+        if isinstance(found, property) and not isinstance(owner, type):
+            return (trace.hooks.call(found.fget)(owner),)
+    return (perform(getattr, obj, name),)
 
 
 def dispatched(

@@ -259,6 +259,11 @@ def item_of_a_memoryview(x):
 
 
 @example(X)
+def bytes_of_a_memoryview(x):
+    return x * raw[0]
+
+
+@example(X)
 def deep_copy_of_a_parameter(x):
     return x @ copy.deepcopy(layer.weight)
 

@@ -499,8 +499,9 @@ def test_a_class_that_is_assigned(what):
 def test_a_method_that_super_finds_is_replaced(monkeypatch):
     static, box = dy2st.to_static(lambda x, box: box.go(x)), Second()
     check.same(static(X, box), box.go(X))
-    monkeypatch.setattr(First, "go", lambda self, x: x - self.scale)
-    check.same(static(X, box), box.go(X))
+    for by in (1.0, 2.0, 3.0):  # functions of another name
+        monkeypatch.setattr(First, "go", lambda self, x, by=by: x * by - self.scale)
+        check.same(static(X, box), box.go(X))
 
 
 def test_keyword_defaults_that_change():
@@ -511,3 +512,55 @@ def test_keyword_defaults_that_change():
     for by in (1.0, 2.0, 3.0):
         scaled.__kwdefaults__["by"] = by
         check.same(static(X), scaled(X))
+
+
+class Base:
+    rate, gain = 2.0, 1.0
+
+    @property
+    def scale(self):
+        return self.gain * Base.rate
+
+    @property
+    def chosen(self):
+        return self.gain * 2 if self.scale > 5 else self.gain
+
+    @classmethod
+    def made(cls, x):
+        return x * 2
+
+
+class Heir(Base):
+    rate = 100.0
+
+    @property
+    def scale(self):
+        return super().scale + super().rate
+
+    @property
+    def chosen(self):
+        return super().chosen * 3
+
+    @classmethod
+    def made(cls, x):
+        return super().made(x) + 1
+
+    def go(self, x):
+        return self.made(x) * self.scale + self.chosen
+
+
+def test_what_super_gives_is_followed(monkeypatch):
+    """Properties, class attributes and class methods."""
+    box = Heir()
+    static = dy2st.to_static(lambda x: box.go(x))
+    for change in (
+        lambda: None,
+        lambda: setattr(box, "gain", 5.0),
+        lambda: monkeypatch.setattr(Base, "rate", 3.0),
+        lambda: monkeypatch.setattr(Base, "made", classmethod(lambda cls, x: x * 7)),
+        lambda: monkeypatch.setattr(Base, "made", classmethod(lambda cls, x: x * 8)),
+        lambda: monkeypatch.setattr(Base, "scale", property(lambda self: 11.0)),
+        lambda: setattr(box, "gain", X),
+    ):
+        change()
+        check.same(static(X), box.go(X))
