@@ -18,6 +18,7 @@ from executor.executable import CallTable
 from executor.host_calls import RAISED
 from executor.interrupt import INTERRUPTED
 from executor.launches import (
+    CODE_BITS,
     Addresses,
     Branch,
     Call,
@@ -427,7 +428,8 @@ class _ProgramEmitter:
         code = self.f.call("i64", name, *arguments)
         error = getattr(x, "error", 0)
         if error:
-            self.f.leave_when(self.f.op(f"icmp ne i64 {code}, 0"), error)
+            index = self.f.op(f"ashr i64 {code}, {CODE_BITS}")
+            self.f.leave_with(self.f.op(f"icmp ne i64 {code}, 0"), error, index)
 
 
 #: launches that are no kernels: how each is emitted

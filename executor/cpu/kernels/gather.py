@@ -42,7 +42,7 @@ class _RowCopy:
 
 @kernel_for(Gather)
 def gather_kernel(target: Target, module: LlvmModule, g: Gather) -> KernelBuilder:
-    """It returns 1 for an index out of range."""
+    """It returns 1 for an index out of range, with that index above the code."""
     call = KernelBuilder(target)
     f, axis, count = call.f, g.axis, g.axis + g.index.ndim
     x, index, out = (call.pointer(v) for v in (g.x, g.index, g.out))
@@ -58,11 +58,11 @@ def gather_kernel(target: Target, module: LlvmModule, g: Gather) -> KernelBuilde
     take, zero = input_(0, g.x.dtype), const(0, g.x.dtype)
 
     def body(o: list[Int]) -> None:
-        at = _index(call, g.index, OperandAccess(index, g.index.dtype, 1).at(f, o[1]))
+        given = at = _index(call, g.index, OperandAccess(index, g.index.dtype, 1).at(f, o[1]))
         if g.wrap:
             below = f.op(f"icmp slt i64 {at}, 0")
             at = f.op(f"select i1 {below}, i64 {f.op(f'add i64 {at}, {n}')}, i64 {at}")
-        f.leave_when(f.op(f"icmp uge i64 {at}, {n}"), 1)
+        f.leave_with(f.op(f"icmp uge i64 {at}, {n}"), 1, given)
         source = f.add(o[0], f.mul(at, step))
         if g.padding < 0:
             rows.store(source, o[2], take)

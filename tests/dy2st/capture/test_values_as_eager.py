@@ -359,7 +359,10 @@ def test_an_index_error_has_the_index_and_the_size():
         (lambda x, i: x[int(i)] * 2, to_tensor(7), "index 7 .* of size 3"),
         (lambda x, i: x[:, int(i)] * 2, to_tensor(-5), "index -5 .* of size 4"),
         (rows_by_data, to_tensor([0, 1, 9]), "index 9 .* of size 3"),
-        (lambda x, i: paddle.gather(x, i) * 2, to_tensor([5]), "of size 3"),
+        (lambda x, i: paddle.gather(x, i) * 2, to_tensor([0, 5]), "index 5 .* of size 3"),
+        (lambda x, i: x[i] * 2, to_tensor([[1, -4]], "int32"), "index -4 .* of size 3"),
+        (lambda x, i: F.embedding(i, x), to_tensor([2, -1]), "index -1 .* of size 3"),
+        (lambda x, i: paddle.gather_nd(x, i) * 2, to_tensor([[0, 4]]), "index 4 .* of size 4"),
     ):
         with pytest.raises(IndexError, match=text):
             dy2st.to_static(f)(x, i)
