@@ -117,12 +117,15 @@ def place_of(obj: object, name: str) -> ModuleGlobal | AttributeLocation:
     return ModuleGlobal(vars(obj), name) if module else AttributeLocation(obj, name)
 
 
-def fields_of(trace: Trace, obj: object) -> Any:
+def fields_of(trace: Trace, obj: Any) -> Any:
     """`obj.__dict__`: items of it are attributes."""
     fields: object = obj.__dict__
     trace.guards.ref(fields)
     if type(fields) is dict and not isinstance(obj, types.ModuleType):
         trace.objects.fields[id(fields)] = obj
+    elif isinstance(fields, types.MappingProxyType) and not made_here(trace, obj):
+        trace.guards.named.setdefault(id(fields), f"vars({obj.__name__})")
+        trace.guards.contents(fields)
     return fields
 
 

@@ -546,7 +546,7 @@ class Heir(Base):
         return super().made(x) + 1
 
     def go(self, x):
-        return self.made(x) * self.scale + self.chosen
+        return self.made(x) * self.scale + self.chosen * vars(Base)["rate"]
 
 
 def test_what_super_gives_is_followed(monkeypatch):
