@@ -5,7 +5,8 @@
     hs[0] = y
 
 Behind the branches the variable is a list of its own. The list from before them, which eager
-changes if they have kept it, cannot be used any more by another name.
+changes if they have kept it, cannot be used any more by another name; and where that one is
+changed by another name, this one cannot.
 """
 
 from __future__ import annotations
@@ -21,24 +22,30 @@ from dy2st.trace.trace_state import AmbiguousContainer
 
 @dataclass(eq=False)
 class ChosenContainer(AmbiguousContainer):
-    """kept: the lists from before the branches that it may be; None if one of them cannot be given
-    up. seen: an iteration has read one of them; changed: they cannot be used any more. fresh: loops
-    that have to give their bodies copies of those lists, which `learned` gets."""
+    """kept: the lists from before the branches that it may be; able: they can be given up. seen: an
+    iteration has read one of them; changed: they cannot be used any more; shown, lost: likewise of
+    `obj`. fresh: loops that have to give their bodies copies of those lists, which `learned` gets.
+    """
 
     trace: Trace = field(kw_only=True)
-    kept: tuple[TraceList, ...] | None = field(kw_only=True)
+    kept: tuple[TraceList, ...] = field(kw_only=True)
+    able: bool = field(kw_only=True)
     fresh: tuple[tuple[Frame, TraceList], ...] = field(kw_only=True)
     changed: bool = field(kw_only=True)
     seen: bool = False
+    shown: bool = False
+    lost: bool = False
 
     def __post_init__(self) -> None:
-        for x in self.kept or ():
+        if self.kept and isinstance(self.obj, TraceList):
+            Replacement(self, self.obj)
+        for x in self.kept:
             GivenUp(self, x)
         if self.changed:
             self.change()
 
     def allows_change(self) -> bool:
-        able = self.kept is not None
+        able = self.able
         for f, x in self.fresh if able else ():
             f.stale = f.stale or id(x) not in f.learned.copied
             f.learned.copied[id(x)] = x
@@ -51,8 +58,35 @@ class ChosenContainer(AmbiguousContainer):
         if self.seen:
             raise self.stop()
         self.changed = True
-        for x in self.kept or ():
+        for x in self.kept:
             x.watch.give_up()
+
+    def lose(self) -> None:
+        """One of the lists from before is changed by another name."""
+        if self.shown:
+            raise self.stop()
+        self.lost = True
+
+
+class Replacement:
+    """Is told of each use of the list that a `ChosenContainer` is about."""
+
+    def __init__(self, chosen: ChosenContainer, x: TraceList) -> None:
+        self.chosen, self.x, self.before = chosen, x, x.watch
+        chosen.trace.undo_log.note(lambda: setattr(x, "watch", self.before))
+        x.watch = self
+
+    def touched(self, x: object, changes: bool) -> None:
+        chosen = self.chosen
+        if chosen.lost:
+            raise chosen.stop()
+        chosen.shown = chosen.shown or self.x.grows_in_loop()
+        if self.before is not None:
+            self.before.touched(x, changes)
+
+    def give_up(self) -> None:
+        if self.before is not None:
+            self.before.give_up()
 
 
 class GivenUp:
@@ -69,6 +103,8 @@ class GivenUp:
         chosen = self.chosen
         if chosen.changed:
             raise chosen.stop()
+        if changes:
+            chosen.lose()
         chosen.seen = chosen.seen or self.x.grows_in_loop()
         if self.before is not None:
             self.before.touched(x, changes)
@@ -87,27 +123,36 @@ def chosen(
     among: tuple[object, ...],
     before: Sequence[Any],
     stop: Callable[[], BaseException],
+    able: bool = True,
 ) -> ChosenContainer:
     """`out` is one of `among`; `before`: those of them that were there before, and what is known of
     the others."""
-    kept: list[TraceList] | None = []
-    fresh, changed = list[tuple[Frame, TraceList]](), False
+    kept, fresh = list[TraceList](), list[tuple[Frame, TraceList]]()
+    known = [x for x in before if isinstance(x, ChosenContainer)]
     for x in before:
-        if isinstance(x, ChosenContainer) and x.kept is not None:
-            found, changed = list(x.kept), changed or x.changed
-        else:
-            found = [x]
-        for q in found:
+        for q in x.kept if isinstance(x, ChosenContainer) else (x,):
             if not isinstance(q, TraceList) or q.born not in trace.frames:
-                kept = None
-            elif kept is not None and not any(q is p for p in kept):
+                able = False
+            elif not any(q is p for p in kept):
                 kept.append(q)
                 loops = q.loops_around()
                 fresh += [(loops[-1], q)] if loops else []
-    lists = None if kept is None else tuple(kept)
-    return ChosenContainer(
-        out, among, stop, trace=trace, kept=lists, fresh=tuple(fresh), changed=changed
-    )
+    made = ChosenContainer(
+        out, among, stop, trace=trace, kept=tuple(kept), fresh=tuple(fresh),
+        able=able and all(x.able for x in known), changed=any(x.changed for x in known),
+    )  # fmt: skip
+    made.lost = any(x.lost for x in known)
+    return made
 
 
-__all__ = ["ChosenContainer", "chosen"]
+def cannot_change(trace: Trace, x: object, stop: Callable[[], BaseException]) -> bool:
+    """A container that the branches give two names may not be changed. Returns False."""
+    known = trace.objects.doubts.get(id(x))
+    if isinstance(known, ChosenContainer):
+        known.able = False
+    else:
+        trace.doubt(AmbiguousContainer(x, (), stop))
+    return False
+
+
+__all__ = ["ChosenContainer", "cannot_change", "chosen"]

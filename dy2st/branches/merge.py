@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches.branch import BranchTrace, inside
-from dy2st.branches.chosen_containers import chosen
+from dy2st.branches.chosen_containers import cannot_change, chosen
 from dy2st.branches.merge_errors import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_lists import (
     appended,
@@ -61,7 +61,6 @@ from dy2st.trace.scalar import (
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint, settled_after
 from dy2st.trace.trace import Frame, Trace
-from dy2st.trace.trace_state import AmbiguousContainer
 from dy2st.trace.undo import MISSING, ItemLocation, Location
 from ir import Builder, Cond, Join, Type, Value
 from ir.types import BOOL
@@ -194,18 +193,18 @@ class BranchMerge:
         out = rebuilt(self.trace, a, [self.agreed(name, x, y) for x, y in zip(one, two)])
         if is_value(a):
             return out
-        before = list[object]()
+        before, able = list[object](), True
         for x, side in ((a, self.yes), (b, self.no)):
             note_contents(self.trace, x)
-            twice = [q[2] for pair, q in self.merged.items() if id(x) in pair]
-            for q in twice:
-                self.trace.doubt(AmbiguousContainer(q, (), self.undecided()))
-            if twice or self.trace.home(x) is not side.frame:
+            for pair, (_, _, other) in self.merged.items():
+                if id(x) in pair:
+                    able = cannot_change(self.trace, other, self.undecided())
+            if not able or self.trace.home(x) is not side.frame:
                 before.append(x)
             elif id(x) in side.doubts:
                 before.append(side.doubts[id(x)])
         if before:
-            self.trace.doubt(chosen(self.trace, out, (a, b), before, self.undecided()))
+            self.trace.doubt(chosen(self.trace, out, (a, b), before, self.undecided(), able))
         self.merged[key] = (a, b, out)
         return out
 

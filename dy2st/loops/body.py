@@ -21,7 +21,8 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops.containers import Row, carry_copied, learn_fresh, name_of, note_copies
+from dy2st.loops.chosen_lists import copied
+from dy2st.loops.containers import Row, carry_elements, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import concat_growth, padded_buffers
 from dy2st.loops.growth.appends import filled, segment
 from dy2st.loops.growth.conditional_appends import those_appended
@@ -89,7 +90,8 @@ class BodyTrace(LoopTrace):
         found = {k: keep_dynamic(trace, q) for k, q in self.known.places.items()}
         old = {k: resolve_under(q, self.enters) for k, q in found.items()}
         for path, q in (*(((n,), b) for n, b in zip(self.names, before)), *old.items()):
-            carry_copied(self, q, path)
+            for inner, x in copied(self.known, q, path):
+                carry_elements(self, inner, x)
         depth = len(trace.frames)
         written: dict[Value, Loc] = {}
         try:
@@ -399,10 +401,10 @@ class BodyTrace(LoopTrace):
         rebound_containers.leave(self.known)
         for replaced in self.replaced:
             replaced.leave()
-        for new, among, held, stop in plan.chosen_lists:
+        for new, among, held, stop, able in plan.chosen_lists:
             lost = [q.first for q in self.replaced if q.left]
             kept = [q for q in held if not any(q is p for p in lost)]
-            trace.doubt(chosen(trace, new, among, kept, stop))
+            trace.doubt(chosen(trace, new, among, kept, stop, able))
         plan.lose()
         finals = (plan.finals[(n,)] for n in self.names)
         self.code.set_state(tuple(map(self.final, before, finals)))

@@ -12,6 +12,7 @@ from typing import Any
 
 from dy2st.branches.chosen_containers import ChosenContainer
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
+from dy2st.loops.chosen_lists import are_held, check_chosen
 from dy2st.loops.learned_facts import Path, refute
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.loops.refusals import set_in_loop
@@ -109,16 +110,6 @@ def carry_elements(body_trace: LoopTrace, path: tuple[object, ...], b: object) -
     list_buffers.forget_slots(known.places, b)
 
 
-def carry_copied(body_trace: LoopTrace, x: object, path: tuple[object, ...]) -> None:
-    """Carry the elements of lists that the body may replace and then changes."""
-    known = body_trace.known
-    if id(x) in known.copied and path not in known.fresh:
-        carry_elements(body_trace, path, x)
-    for k, q in (elements(x) or {}).items() if known.copied else ():
-        if is_value(q) or is_container(q):
-            carry_copied(body_trace, q, (*path, k))
-
-
 def hidden(error: BaseException) -> object:
     """An element that no code may use, nor the key that it is at."""
     return unreadable(error, Alternative(MISSING, None))
@@ -148,7 +139,7 @@ class ContainerPorts(LoopRecord):
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[AmbiguousContainer] = []
-        self.chosen_lists: list[tuple[object, tuple[object, ...], list[object], Any]] = []
+        self.chosen_lists: list[tuple[object, tuple[object, ...], list[object], Any, bool]] = []
         self.longer = {path: q for path, q in body_trace.known.rebuilt.items() if q is not None}
         self.extend()
 
@@ -370,6 +361,7 @@ class ContainerPorts(LoopRecord):
                     note_change(self.body_trace, q)
             if any(q.seen or q in handed_on and not (q.is_list or q.own) for q in every):
                 raise every[0].stop()
+        check_chosen(self)
         known = {id(q.copy) for q in every}
         for q in every:
             value = self.value_at(q.path)
@@ -448,10 +440,10 @@ class ContainerPorts(LoopRecord):
             length = None
             copies = {id(copy): x for copy, x, _ in self.body_trace.copies.values()}
             before = (*before, *(copies.get(id(q), q) for q in doubt.among))
-        if isinstance(doubt, ChosenContainer) and doubt.kept is not None:
-            kept = list(before[: -len(doubt.among)])
-            kept += [copies.get(id(q), q) for q in doubt.kept]
-            self.chosen_lists.append((made, before, kept, stop))
+        if isinstance(doubt, ChosenContainer):
+            kept = [*before[: -len(doubt.among)], *(copies.get(id(q), q) for q in doubt.kept)]
+            able = doubt.able and not are_held(self, doubt.kept)
+            self.chosen_lists.append((made, before, kept, stop, able))
         elif not isinstance(length, int):
             self.doubtful.append(AmbiguousContainer(made, before, stop, length))
 
@@ -497,4 +489,4 @@ def name_of(path: tuple[object, ...]) -> str:
     return path[0] if isinstance(path[0], str) and path[0].isidentifier() else "state"
 
 
-__all__ = ["ContainerPorts", "carry_copied", "learn_fresh", "name_of", "note_copies"]
+__all__ = ["ContainerPorts", "carry_elements", "learn_fresh", "name_of", "note_copies"]

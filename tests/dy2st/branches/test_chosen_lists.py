@@ -233,3 +233,65 @@ def test_what_may_have_been_changed_is_not_read(f):
     args = (paddle.ones([2]), *(paddle.to_tensor(v) for v in (1.0, -1.0)))
     with pytest.raises(dy2st.SourceError, match="data decides here which list"):
         dy2st.to_static(f)(*args)
+
+
+# ---------------------------------------------------------------- changed by the other name
+def changed_by_the_old_name(x, a, b):
+    hs = [x, x * 2]
+    old = hs
+    if a > 0:
+        hs = [h * 2 for h in hs]
+    old[0] = old[0] + b
+    return hs[0] + 0
+
+
+@pytest.mark.parametrize("how", ["read", "returned"])
+def test_a_list_that_may_have_been_changed_by_the_old_name_is_not_read(how):
+    args = (paddle.ones([2]), *(paddle.to_tensor(v) for v in (1.0, -1.0)))
+    with pytest.raises(dy2st.SourceError, match="data decides here which list"):
+        dy2st.to_static(changed_by_the_old_name if how == "read" else old_is_changed)(*args)
+
+
+def old_is_changed(x, a, b):
+    hs = [x, x * 2]
+    old = hs
+    if a > 0:
+        hs = [h * 2 for h in hs]
+    old[0] = old[0] + b
+    return hs
+
+
+def exchanged_then_changed(x):
+    a, c = [x.sum(0), x.sum(0) * 2], [x.sum(0) * 3]
+    b = a
+    for t in range(x.shape[0]):
+        c[0] = c[0] * 0.5
+        if t % 2 == 0:
+            c = b
+    return a[0] + 0, c[0] + 0
+
+
+def kept_and_changed(x):
+    b, c = [x.sum(0)], [x.sum(0) + 1]
+    for t in range(x.shape[0]):
+        a = c
+        if x[t].sum() > 0:
+            c = [h * 0.9 for h in a]
+        else:
+            b[0] = b[0] + x[t]
+        if t % 3 == 1:
+            b[0] = a[0] * 0.5
+        else:
+            a[0] = a[0] + x[t]
+    return b[0] + 0, c[0] + 0
+
+
+@pytest.mark.parametrize("f", [exchanged_then_changed, kept_and_changed])
+@pytest.mark.parametrize("n", [1, 4])
+def test_a_list_of_two_names_in_iterations(f, n):
+    """Equal to eager, or refused."""
+    x = check.data(n, 3, seed=n)
+    try:
+        check.agree(f, x)
+    except dy2st.SourceError as e:
+        assert "which list" in str(e)

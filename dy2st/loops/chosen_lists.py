@@ -1,0 +1,41 @@
+"""Loops in which a branch decides whether a variable holds another list
+(`dy2st.branches.chosen_containers`)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dy2st.branches.chosen_containers import ChosenContainer
+from dy2st.state.tree import elements, is_container, is_value, parts
+from dy2st.trace.signals import NeedsConcrete
+
+
+def copied(
+    known: Any, x: object, path: tuple[object, ...]
+) -> list[tuple[tuple[object, ...], object]]:
+    """The places of lists that the body may replace and then changes, of which it gets copies."""
+    found = [(path, x)] if id(x) in known.copied and path not in known.fresh else []
+    for k, q in (elements(x) or {}).items() if known.copied else ():
+        if is_value(q) or is_container(q):
+            found += copied(known, q, (*path, k))
+    return found
+
+
+def are_held(ports: Any, kept: tuple[object, ...]) -> bool:
+    """Whether a place holds one of these lists at the end of an iteration."""
+    ends = [q for a in ports.ends.values() for q in (a, *parts(a))] if kept else ()
+    return any(q is x for q in ends for x in kept)
+
+
+def check_chosen(ports: Any) -> None:
+    """A list that is one of several at the end of an iteration is changed by no other name."""
+    body = ports.body_trace
+    changed = {id(q.copy) for q in body.replaced if q.changed}
+    for path, value in ports.ends.items():
+        doubt = ports.trace.objects.doubts.get(id(value))
+        if not isinstance(doubt, ChosenContainer):
+            continue
+        alone = len(doubt.kept) == 1
+        others = [q for q in doubt.kept if not alone or body.copies.get(id(q), (0,) * 3)[2] != path]
+        if doubt.lost or any(id(q) in changed or ports.changes(q) for q in others):
+            raise NeedsConcrete("a list that may have another name is changed in place")
