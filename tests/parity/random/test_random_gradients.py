@@ -15,7 +15,7 @@ COUNT, GROUPS = 200, 40
 
 
 #: the first groups run without gradients: test_random_programs.py
-@pytest.mark.parametrize("group", mostly_slow(range(30, GROUPS), 0, nightly=range(30)))
+@pytest.mark.parametrize("group", mostly_slow(range(33, GROUPS), 0, nightly=range(33)))
 def test_random_gradients(group):
     """Prints the seed of a program that differs; DY2ST_SEED moves all seeds."""
     equal = 0

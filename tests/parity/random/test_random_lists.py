@@ -14,7 +14,7 @@ SEED = int(os.environ.get("DY2ST_SEED", "0"))
 COUNT, GROUPS = 100, 10
 
 
-@pytest.mark.parametrize("group", mostly_slow(range(6), 0, nightly=range(6, GROUPS)))
+@pytest.mark.parametrize("group", mostly_slow(range(4), 0, nightly=range(4, GROUPS)))
 def test_random_lists(group):
     """Prints the seed of a function that differs; DY2ST_SEED moves all seeds."""
     seen = []
