@@ -82,6 +82,7 @@ def programs_of(static):
     return sum(map(len, static.__dy2st_cache__.entries.values()))
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize(
     ("f", "shortest", "one"),
     [(chunks, 1, 1), (recurrent_chunks, 1, 5), (steps, 2, 1), (halves, 1, 1), (floats, 2, 2)]
@@ -171,6 +172,7 @@ IMAGES = {
 }
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.parametrize("make", IMAGES, ids=lambda q: q.__name__)
 def test_images_of_open_sizes(make):
     shapes, spec = IMAGES[make]

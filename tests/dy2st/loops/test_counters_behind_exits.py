@@ -116,6 +116,7 @@ FUNCTIONS = (
 )  # fmt: skip
 
 
+@pytest.mark.sampled(every=3)
 @pytest.mark.filterwarnings("ignore::dy2st.CopyWarning")
 @pytest.mark.parametrize("f", FUNCTIONS, ids=lambda f: f.__name__)
 def test_a_counter_behind_an_exit_follows_the_index(f):

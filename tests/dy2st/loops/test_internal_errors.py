@@ -237,6 +237,7 @@ def outcome(functions, error, call=translated):
             f.__code__ = code
 
 
+@pytest.mark.slow
 def test_faults_in_tentative_traces_are_raised_as_such():
     wrong, errors, folders = [], 0, called_in_tentative_traces()
     assert len(folders) >= 12

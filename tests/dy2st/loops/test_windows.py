@@ -242,6 +242,7 @@ def cached(x, w, size, start):
     return cache, ys
 
 
+@pytest.mark.sampled(every=4)
 @pytest.mark.parametrize("none", [True, False])
 @pytest.mark.parametrize("size", [2, 3, 4, 5])
 def test_a_short_window_is_filled_in_front_of_one_loop(size, none):

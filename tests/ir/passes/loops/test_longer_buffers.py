@@ -141,6 +141,7 @@ def known(loop):
     return p, g, results, found
 
 
+@pytest.mark.sampled(every=6)
 @pytest.mark.parametrize("name", PASSES)
 def test_a_rewrite_keeps_them(name):
     rewrite = PASSES[name]
