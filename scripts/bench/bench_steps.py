@@ -40,6 +40,13 @@ def noise(x: Any, steps: int) -> Any:
     return x
 
 
+def gains(x: Any, steps: int) -> Any:
+    """Both operands ask for a gradient: in eager, Paddle's kernel ends the process otherwise."""
+    for _ in range(steps):
+        x = paddle.linalg.solve(MATRIX + x * 0.01, x) * 0.9
+    return x
+
+
 def solved(x: Any, steps: int) -> Any:
     for _ in range(steps):
         x = paddle.linalg.solve(MATRIX, x) * 0.9
@@ -124,13 +131,14 @@ def main() -> None:
     options = parser.parse_args()
     fast_eager()
     print(
-        f"{datetime.date.today()}, `{COMMAND} --rounds {options.rounds}`, {processor()}, "
-        f"one thread, Python {platform.python_version()}, Paddle {paddle.__version__}."
+        f"{datetime.date.today()}, `{COMMAND} --rounds {options.rounds} --steps {options.steps}`, "
+        f"{processor()}, one thread, Python {platform.python_version()}, "
+        f"Paddle {paddle.__version__}."
     )
     x = paddle.ones([16, 16])
     loops = {four_ops: x[:4, :4], noise: x, solved: x, drawn_in_a_branch: x}
     steps_table(options, loops, repeated, "loop")
-    gradients = {smallest: x, gammas: x, roots: x}
+    gradients = {smallest: x, gammas: x, roots: x, gains: x}
     steps_table(options, gradients, trained, "loop, with its gradient")
     x = paddle.ones([1, 16])
     calls = {

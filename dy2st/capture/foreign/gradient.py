@@ -1,7 +1,7 @@
 """Gradients of foreign ops: a small eager tape per call.
 
 The backward block of such an op calls a foreign op as well: it runs Paddle's kernel once more,
-recording, and runs that backwards.
+recording, and runs that backwards; where there is a closed form, the block computes that.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from paddle.base import core
 
 from dy2st.capture.custom import custom
 from dy2st.capture.foreign.arguments import flatten
+from dy2st.capture.foreign.closed_forms import closed_form
 from dy2st.capture.foreign.run import arguments, function, is_void
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
@@ -78,7 +79,11 @@ def attach(
     if not chosen:
         return list(results)
 
-    def backward(*gradients: Tensor) -> list[Tensor | None]:
+    closed = closed_form(name, literal) if len(results) == 1 else None
+
+    def backward(*gradients: Tensor) -> Sequence[Tensor | None]:
+        if closed is not None and (made := closed(operands, results[0], *gradients)) is not None:
+            return [q if k in trained else None for k, q in enumerate(made)]
         values = [lift(trace, q)._value for q in (*operands, *gradients)]
         args = (literal, len(operands), tuple(written), tuple(trained), chosen)
         types = tuple(operands[k]._value.type for k in trained)
