@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import operator
 import os
 import types
@@ -20,7 +21,7 @@ from dy2st.runtime.library_calls import PureCall, guarded_call
 from dy2st.state.arrays import is_array
 from dy2st.state.bindings import ModuleGlobal
 from dy2st.state.container_writes import change
-from dy2st.state.containers import dynamic_lookup, layer_attributes
+from dy2st.state.containers import dynamic_lookup, layer_attributes, list_buffers
 from dy2st.state.containers.dynamic_lookup import is_later
 from dy2st.state.containers.layers import PARTS, SelectedLayer, class_of, picked_of
 from dy2st.state.containers.tagged_union import TaggedUnion
@@ -46,12 +47,15 @@ from dy2st.state.protocols import (  # fmt: skip
 from dy2st.state.strings import loops_in
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
-from dy2st.trace.scalar import is_runtime, is_runtime_scalar, settled, stop
+from dy2st.trace.scalar import RuntimeScalar, is_runtime, is_runtime_scalar, settled, stop
 from dy2st.trace.signals import NeedsConcrete, raise_defect
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import MISSING, AttributeLocation, ItemLocation, in_class, kind_of
 from dy2st.trace.user_stack import perform
+
+#: a store at an index from data decides about each element of a list
+MOST_CHOSEN = 64
 
 
 # ---------------------------------------------------------------- attributes
@@ -373,6 +377,8 @@ def put_item(obj: Any, index: Any, value: object) -> None:
     if is_symint(index):
         raise NeedsConcrete(f"{type(obj).__name__}[{index!r}] = ...", index.loops, own=True)
     kind = kind_of(obj)
+    if type(obj) is list and is_runtime_scalar(index) and index.data:
+        return put_at(trace, obj, index, value)
     if isinstance(obj, np.ndarray):
         return put_element(trace, obj, index, value)
     if kind is None or kind.base is set:
@@ -393,6 +399,15 @@ def put_item(obj: Any, index: Any, value: object) -> None:
     if isinstance(index, int) and not kind.mapping and index < 0:
         index += kind.base.__len__(obj)
     return trace.store(ItemLocation(obj, index), value)
+
+
+def put_at(trace: Trace, items: list[object], index: RuntimeScalar, value: object) -> None:
+    """`items[index] = value` of a list from outside, at an index from data."""
+    note_contents(trace, items)
+    if index.kind is float or len(items) > MOST_CHOSEN:
+        raise stop(index, "a list index")
+    get, put = functools.partial(get_item, items), functools.partial(put_item, items)
+    list_buffers.choose_each(trace, index, len(items), value, get, put)
 
 
 def put_element(trace: Trace, array: object, index: object, value: object) -> None:

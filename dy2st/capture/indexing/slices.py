@@ -165,10 +165,11 @@ def bound(trace: Trace, at: Any, size: Any) -> Any:
 
 
 def unknown(q: object) -> bool:
-    """Whether data decides about a number, or the index of a loop that cannot be unrolled."""
+    """Whether the program decides about a number: data, a loop that is over, or the index of a
+    loop that cannot be unrolled."""
     if not is_runtime_scalar(q):
         return False
-    return q.data or any(isinstance(loop.trip, Size) for loop in q.loops)  # type: ignore[attr-defined]
+    return q.data or not q.loops or any(isinstance(p.trip, Size) for p in q.loops)  # type: ignore[attr-defined]
 
 
 def holds(test: object, at: Any) -> bool:

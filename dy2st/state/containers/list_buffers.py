@@ -13,7 +13,7 @@ that only the program knows (`table[order[t]] = h`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -152,10 +152,22 @@ def choose(trace: Trace, target: Any, i: RuntimeScalar, value: object) -> None:
     n = target.size()
     if target.segmented or type(n) is not int:
         raise stop(i, "a list index")
+    choose_each(trace, i, n, value, target.__getitem__, target.__setitem__)
+
+
+def choose_each(
+    trace: Trace,
+    i: RuntimeScalar,
+    n: int,
+    value: object,
+    get: Callable[[int], object],
+    put: Callable[[int, object], None],
+) -> None:
+    """Store `value` at `i` of `n` places, which data decides."""
     at = RuntimeScalar(value_of(trace, row(trace, i, n, "list assignment")), trace)
     for k in range(n):
-        here, old = compare(trace, "eq", at, k), target[k]
-        target[k] = trace.hooks.choose(trace, here, lambda: value, lambda old=old: old)
+        here, old = compare(trace, "eq", at, k), get(k)
+        put(k, trace.hooks.choose(trace, here, lambda: value, lambda old=old: old))
 
 
 def forget_slots(places: dict[Any, Any], target: object) -> None:
