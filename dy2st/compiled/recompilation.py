@@ -18,6 +18,12 @@ from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.signals import raise_defect
 from dy2st.trace.undo import MISSING
 
+#: what entries check by themselves, without a guard
+UNSEEN = (
+    "a tensor requires a gradient now, or none (`stop_gradient`); tensors share memory in another "
+    "way; or a number has another type"
+)
+
 
 @dataclass(frozen=True)
 class GuardChange:
@@ -160,7 +166,7 @@ class RecompileReason:
         if self.number == 1:
             given = ", ".join(f"{q.name}: {q.text}" for q in self.case.arguments)
             return f"1. first call ({given})" if given else "1. first call"
-        changes = "; ".join(map(str, self.changes)) or "its tensors lie in memory in another way"
+        changes = "; ".join(map(str, self.changes)) or UNSEEN
         return f"{self.number}. {changes}"
 
 

@@ -81,6 +81,15 @@ REGISTRATION = frozenset(
     "register_buffer add_parameter add_sublayer register_forward_pre_hook "
     "register_forward_post_hook to set_state_dict load_dict".split()
 )
+LOADING = frozenset({"set_state_dict", "load_dict"})
+WRITE_EACH = (
+    "Write each parameter, `for p, q in zip(a.parameters(), b.parameters()): p.set_value(q)`, or "
+    "load them outside of the function."
+)
+REGISTER_BEFORE = (
+    "Register parameters, buffers, sublayers and hooks in `__init__`; move or convert the layer "
+    "before the call."
+)
 
 
 def converted(fn: types.FunctionType) -> types.FunctionType:
@@ -241,11 +250,11 @@ def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     check_opaque(owner)
     names = REGISTRATION | (MUTATORS if isinstance(owner, HOLDERS) else frozenset())
     if isinstance(owner, Layer) and f.__name__ in names and not made_here(trace, owner):
+        loads = f.__name__ in LOADING and isinstance(owner, Layer)
         raise refuse(
             f"{type(owner).__name__}.{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
-            "Register parameters, buffers, sublayers and hooks in `__init__`; move or convert the "
-            "layer before the call.",
+            WRITE_EACH if loads else REGISTER_BEFORE,
         )
     if isinstance(owner, Layer) and f.__func__ is type(owner).__call__ and is_paddles(f.__func__):
         return functools.partial(call_layer, owner)

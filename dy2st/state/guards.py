@@ -308,6 +308,12 @@ class Guards(ContainerGuards):
             value = getattr(f, name)
             terms.append(f"{o}.{name} is {'None' if value is None else self.ref(value)}")
         self.terms["function", id(f)] = " and ".join(terms)
+        self.note(("function", id(f)), f"the code or the defaults of {f.__name__} are new")
+        names = f.__code__.co_varnames[: f.__code__.co_argcount]
+        given = zip(reversed(names), reversed(f.__defaults__ or ()))
+        for name, value in (*given, *(f.__kwdefaults__ or {}).items()):
+            if not is_constant(value):
+                self.named.setdefault(id(value), name)
         for held in (f.__defaults__, f.__kwdefaults__):
             if held:
                 self.contents(held)

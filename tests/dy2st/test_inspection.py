@@ -118,3 +118,35 @@ def test_paddles_model_finds_the_names_of_the_arguments():
         x, labels = np.ones([2, 4], "float32"), np.array([[0], [2]])
         losses.append([model.train_batch([x], [labels]) for _ in range(3)])
     np.testing.assert_allclose(losses[1], losses[0], 1e-5)
+
+
+def test_explain_names_defaults_and_gradients():
+    """A mutable default has the name of its parameter, new defaults that of the function."""
+    layer = paddle.nn.Linear(3, 3)
+
+    def f(x, seen=[], scale=2.0):  # noqa: B006
+        return layer(x) * scale + len(seen)
+
+    static = dy2st.to_static(f)
+    static(X)
+    f.__defaults__[0].append(1)
+    static(X)
+    f.__defaults__ = (f.__defaults__[0], 3.0)
+    static(X)
+    layer.bias.stop_gradient = True
+    static(X)
+    lines = str(dy2st.explain(static)).splitlines()
+    assert lines[2].endswith("2. len(seen) changed from 0 to 1")
+    assert "the code or the defaults of f are new" in lines[3]
+    assert "`stop_gradient`" in lines[4]
+
+
+def test_a_loaded_state_names_the_remedy():
+    target = paddle.nn.Linear(3, 3)
+
+    @dy2st.to_static
+    def f(x):
+        target.set_state_dict({"weight": x})
+
+    with pytest.raises(dy2st.SourceError, match=r"p\.set_value\(q\)"):
+        f(X)
