@@ -24,7 +24,7 @@ from dy2st.state.container_writes import change
 from dy2st.state.containers import dynamic_lookup, layer_attributes, list_buffers
 from dy2st.state.containers.dynamic_lookup import is_later
 from dy2st.state.containers.layers import PARTS, SelectedLayer, class_of, picked_of
-from dy2st.state.containers.tagged_union import TaggedUnion
+from dy2st.state.containers.tagged_union import TaggedUnion, is_int_or_float
 from dy2st.state.dynamic_numbers import guarded, held, number_of
 from dy2st.state.ownership import (
     check_strong,
@@ -48,6 +48,7 @@ from dy2st.state.strings import loops_in
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.fake_tensor import FakeTensor, Shape, Tensor
 from dy2st.trace.scalar import RuntimeScalar, is_runtime, is_runtime_scalar, settled, stop
+from dy2st.trace.scalar import kind_of as number_kind
 from dy2st.trace.signals import NeedsConcrete, raise_defect
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace, current
@@ -323,7 +324,18 @@ def at_index(trace: Trace, sequence: Sequence[object], index: Any) -> object:
         note_contents(trace, sequence)
     elif not made_here(trace, sequence):
         trace.guards.array(sequence)
+    if is_runtime_scalar(index) and index.data and is_of_two_kinds(sequence):
+        return list_buffers.choice(trace, index, sequence, type(sequence).__name__)
     return dynamic_lookup.element(trace, sequence, sequence, index, type(sequence).__name__)
+
+
+def is_of_two_kinds(sequence: Sequence[object]) -> bool:
+    """Whether ints and floats are in a short list or tuple, which are no one tensor."""
+    if not isinstance(sequence, (list, tuple)) or not 0 < len(sequence) <= MOST_CHOSEN:
+        return False
+    open_kinds = any(map(is_int_or_float, sequence))
+    kinds = {float if is_int_or_float(q) else number_kind(q) for q in sequence}
+    return kinds == {int, float} or open_kinds and kinds == {float}
 
 
 def missing(trace: Trace, obj: dict[object, object], index: object) -> object:

@@ -170,6 +170,16 @@ def choose_each(
         put(k, trace.hooks.choose(trace, here, lambda: value, lambda old=old: old))
 
 
+def choice(trace: Trace, i: RuntimeScalar, items: Sequence[object], kind: str) -> object:
+    """`items[i]` of numbers of two kinds: one of them or another, as after branches on data."""
+    at = RuntimeScalar(value_of(trace, row(trace, i, len(items), kind)), trace)
+    found = items[-1]
+    for k, item in enumerate(items[:-1]):
+        here, rest = compare(trace, "eq", at, k), found
+        found = trace.hooks.choose(trace, here, lambda item=item: item, lambda rest=rest: rest)
+    return found
+
+
 def forget_slots(places: dict[Any, Any], target: object) -> None:
     """The elements of a container are no places of their own."""
     for key in [k for k in places if k[0] in ("item", "attr", "contents") and k[1] == id(target)]:

@@ -45,6 +45,26 @@ def outside_of_the_list():
     return f, s
 
 
+def ints_that_become_floats():
+    s = SimpleNamespace(n=[0, 0, 0, 0], weights=(1, 0.5, 2, 3))
+
+    def f(x):
+        for k in (int(x.argmax()), int(x.argmin())):
+            s.n[k] += s.weights[k]
+        return s.n[int(x.argmax())], x * s.weights[int(x.argmin())]
+
+    return f, s
+
+
+def outside_of_a_tuple():
+    s = SimpleNamespace(weights=(1, 0.5, 2))
+
+    def f(x):
+        return s.weights[int(x.argmax())]
+
+    return f, s
+
+
 def in_a_loop():
     s = SimpleNamespace(n=[0, 0])
 
@@ -119,6 +139,8 @@ CASES = {
         counted,
         from_the_end,
         outside_of_the_list,
+        ints_that_become_floats,
+        outside_of_a_tuple,
         in_a_loop,
         in_a_branch,
         drawn,
@@ -129,7 +151,7 @@ CASES |= {"ring_filled": ring(filled), "ring_newest": ring(newest)}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_stores_at_places_that_data_or_a_loop_decides(name):
+def test_places_that_data_or_a_loop_decides(name):
     (eager, left), (f, right) = CASES[name](), CASES[name]()
     static = dy2st.to_static(f)
     for k in range(5):
