@@ -1,10 +1,10 @@
-"""A list that one branch may have replaced, and that is changed behind the branches.
+"""A list, dict or object that a branch may have replaced, and that is changed behind the branches.
 
     if t % k == 0:
         hs = [h.detach() for h in hs]
     hs[0] = y
 
-Behind the branches the variable is a list of its own. The list from before them, which eager
+Behind the branches the variable is a container of its own. The one from before them, which eager
 changes if they have kept it, cannot be used any more by another name; and where that one is
 changed by another name, this one cannot.
 """
@@ -15,29 +15,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dy2st.state.containers.records import fields_of
 from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import is_value, rebuilt
 from dy2st.trace.trace import Frame, Trace
 from dy2st.trace.trace_state import AmbiguousContainer
 
 
 @dataclass(eq=False)
 class ChosenContainer(AmbiguousContainer):
-    """kept: the lists from before the branches that it may be; able: they can be given up. seen: an
-    iteration has read one of them; changed: they cannot be used any more; shown, lost: likewise of
-    `obj`. fresh: loops that have to give their bodies copies of those lists, which `learned` gets.
-    """
+    """kept: the containers from before the branches that it may be; able: they can be given up.
+    seen: an iteration has read one of them; changed: they cannot be used any more; shown, lost:
+    likewise of `obj`. fresh: loops that have to give their bodies copies of those containers, which
+    `learned` gets."""
 
     trace: Trace = field(kw_only=True)
-    kept: tuple[TraceList, ...] = field(kw_only=True)
+    kept: tuple[object, ...] = field(kw_only=True)
     able: bool = field(kw_only=True)
-    fresh: tuple[tuple[Frame, TraceList], ...] = field(kw_only=True)
+    fresh: tuple[tuple[Frame, object], ...] = field(kw_only=True)
     changed: bool = field(kw_only=True)
     seen: bool = False
     shown: bool = False
     lost: bool = False
 
     def __post_init__(self) -> None:
-        if self.kept and isinstance(self.obj, TraceList):
+        if self.kept:
             Replacement(self, self.obj)
         for x in self.kept:
             GivenUp(self, x)
@@ -59,28 +61,27 @@ class ChosenContainer(AmbiguousContainer):
             raise self.stop()
         self.changed = True
         for x in self.kept:
-            x.watch.give_up()
+            watch_of(self.trace, x).give_up()
 
     def lose(self) -> None:
-        """One of the lists from before is changed by another name."""
+        """One of the containers from before is changed by another name."""
         if self.shown:
             raise self.stop()
         self.lost = True
 
 
 class Replacement:
-    """Is told of each use of the list that a `ChosenContainer` is about."""
+    """Is told of each use of the container that a `ChosenContainer` is about."""
 
-    def __init__(self, chosen: ChosenContainer, x: TraceList) -> None:
-        self.chosen, self.x, self.before = chosen, x, x.watch
-        chosen.trace.undo_log.note(lambda: setattr(x, "watch", self.before))
-        x.watch = self
+    def __init__(self, chosen: ChosenContainer, x: object) -> None:
+        self.chosen, self.x, self.before = chosen, x, watch_of(chosen.trace, x)
+        watch(chosen.trace, x, self)
 
     def touched(self, x: object, changes: bool) -> None:
         chosen = self.chosen
         if chosen.lost:
             raise chosen.stop()
-        chosen.shown = chosen.shown or self.x.grows_in_loop()
+        chosen.shown = chosen.shown or bool(chosen.trace.loops_around(self.x))
         if self.before is not None:
             self.before.touched(x, changes)
 
@@ -90,14 +91,13 @@ class Replacement:
 
 
 class GivenUp:
-    """Is told of each use of a list that a `ChosenContainer` may be, after those that were."""
+    """Is told of each use of a container that a `ChosenContainer` may be, after those that were."""
 
-    def __init__(self, chosen: ChosenContainer, x: TraceList) -> None:
-        self.chosen, self.x, self.before = chosen, x, x.watch
+    def __init__(self, chosen: ChosenContainer, x: object) -> None:
+        self.chosen, self.x, self.before = chosen, x, watch_of(chosen.trace, x)
         if isinstance(self.before, GivenUp):  # another one may be this list, too
             chosen.seen = self.before.chosen.seen = True
-        chosen.trace.undo_log.note(lambda: setattr(x, "watch", self.before))
-        x.watch = self
+        watch(chosen.trace, x, self)
 
     def touched(self, x: object, changes: bool) -> None:
         chosen = self.chosen
@@ -105,16 +105,31 @@ class GivenUp:
             raise chosen.stop()
         if changes:
             chosen.lose()
-        chosen.seen = chosen.seen or self.x.grows_in_loop()
+        chosen.seen = chosen.seen or bool(chosen.trace.loops_around(self.x))
         if self.before is not None:
             self.before.touched(x, changes)
 
     def give_up(self) -> None:
-        """The list may be changed under the other name."""
+        """The container may be changed under the other name."""
         trace = self.chosen.trace
         if self.before is not None:
             self.before.touched(self.x, True)
-        trace.check_certain(self.x, changes=True)
+        trace.check_certain(self.x, changes=True, told=True)
+
+
+def watch_of(trace: Trace, x: object) -> Any:
+    """What is told of each use of a container."""
+    return x.watch if isinstance(x, TraceList) else trace.objects.watches.get(id(x))
+
+
+def watch(trace: Trace, x: object, by: Replacement | GivenUp) -> None:
+    before = by.before
+    if isinstance(x, TraceList):
+        trace.undo_log.note(lambda: setattr(x, "watch", before))
+        x.watch = by
+    else:
+        trace.undo_log.note(lambda: trace.objects.watches.update({id(x): before}))
+        trace.objects.watches[id(x)] = by
 
 
 def chosen(
@@ -127,15 +142,16 @@ def chosen(
 ) -> ChosenContainer:
     """`out` is one of `among`; `before`: those of them that were there before, and what is known of
     the others."""
-    kept, fresh = list[TraceList](), list[tuple[Frame, TraceList]]()
-    known = [x for x in before if isinstance(x, ChosenContainer)]
-    for x in before:
+    kept, fresh = list[object](), list[tuple[Frame, object]]()
+    doubts = (*before, *(trace.objects.doubts.get(id(x)) for x in before))
+    known = [x for x in doubts if isinstance(x, ChosenContainer)]
+    for x in (*before, *known):
         for q in x.kept if isinstance(x, ChosenContainer) else (x,):
-            if not isinstance(q, TraceList) or q.born not in trace.frames:
-                able = False
-            elif not any(q is p for p in kept):
+            own = isinstance(q, TraceList) or fields_of(q) is not None
+            able = able and own and trace.home(q) in trace.frames
+            if not any(q is p for p in kept):
                 kept.append(q)
-                loops = q.loops_around()
+                loops = trace.loops_around(q)
                 fresh += [(loops[-1], q)] if loops else []
     made = ChosenContainer(
         out, among, stop, trace=trace, kept=tuple(kept), fresh=tuple(fresh),
@@ -145,14 +161,31 @@ def chosen(
     return made
 
 
-def cannot_change(trace: Trace, x: object, stop: Callable[[], BaseException]) -> bool:
-    """A container that the branches give two names may not be changed. Returns False."""
-    known = trace.objects.doubts.get(id(x))
+def cannot_change(merge: Any, x: object) -> None:
+    """A container that the branches give two names may not be changed."""
+    known = merge.trace.objects.doubts.get(id(x))
     if isinstance(known, ChosenContainer):
         known.able = False
     else:
-        trace.doubt(AmbiguousContainer(x, (), stop))
-    return False
+        merge.trace.doubt(AmbiguousContainer(x, (), merge.undecided()))
 
 
-__all__ = ["ChosenContainer", "cannot_change", "chosen"]
+def has_name(merge: Any, x: object) -> bool:
+    """Whether a container has another name behind the branches, by which it may not be changed."""
+    others = [q for pair, (_, _, q) in merge.merged.items() if id(x) in pair]
+    for q in others:
+        cannot_change(merge, q)
+    return bool(others)
+
+
+def named_apart(merge: Any, x: object, missing: object, parts: list[object]) -> object:
+    """What a container that one branch has made is behind the branches."""
+    out: object = rebuilt(merge.trace, x, parts)
+    if not is_value(x):
+        if has_name(merge, x):
+            cannot_change(merge, out)
+        merge.merged[id(x), id(missing)] = (x, missing, out)
+    return out
+
+
+__all__ = ["ChosenContainer", "chosen", "has_name", "named_apart", "watch_of"]

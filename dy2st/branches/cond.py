@@ -114,7 +114,7 @@ def decide(
     appends, changed = joiner.appends(), joiner.changed()
     joiner.finish()
     for place, value in stores:
-        trace.store(place, value)
+        trace.store(place, value, told=True)
     for target, items in appends:
         trace.check_certain(target, changes=True)
         for item in settled(trace, target, items):

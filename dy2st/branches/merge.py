@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches.branch import BranchTrace, inside
-from dy2st.branches.chosen_containers import cannot_change, chosen
+from dy2st.branches.chosen_containers import chosen, has_name, named_apart
 from dy2st.branches.merge_errors import absence, changing_keys, difference, lengths
 from dy2st.branches.merge_lists import (
     appended,
@@ -159,7 +159,7 @@ class BranchMerge:
             return a
         if a is UNDEF or b is UNDEF:
             return self.one_sided(name, a, b)
-        grows = hasattr(a, "merged") or hasattr(b, "merged")
+        grows = hasattr(type(a), "merged") or hasattr(type(b), "merged")
         if grows and (longer := self.growing(name, a, b)) is not None:
             return longer
         if (extended := extension(self, a, b)) is not None:
@@ -196,9 +196,7 @@ class BranchMerge:
         before, able = list[object](), True
         for x, side in ((a, self.yes), (b, self.no)):
             note_contents(self.trace, x)
-            for pair, (_, _, other) in self.merged.items():
-                if id(x) in pair:
-                    able = cannot_change(self.trace, other, self.undecided())
+            able = not has_name(self, x) and able
             if not able or self.trace.home(x) is not side.frame:
                 before.append(x)
             elif id(x) in side.doubts:
@@ -282,7 +280,7 @@ class BranchMerge:
         """Merge two tensors of which a loop makes one longer (`ConcatenatedTensor`); None for any
         other pair. Two of one type with different growth are read whole in their branches."""
         made = None
-        if hasattr(a, "merged"):
+        if hasattr(type(a), "merged"):
             made = a.merged(b, lambda x, y: self.tensor(name, x, y))
         if made is not None or describe(a) != describe(b):
             return made
@@ -334,9 +332,9 @@ class BranchMerge:
             return out
         if is_value(x) or is_container(x) and self.trace.home(x) is self.there(missing):
             parts = [self.tree(name, q, missing) for q in parts_of(x)]
-            out = rebuilt(self.trace, x, parts)
-            check_appended(self, x, out)
-            return out
+            made = named_apart(self, x, missing, parts)
+            check_appended(self, x, made)
+            return made
         if is_runtime_scalar(x) or is_symint(x) or (kind_of(x) is not None and not generated(name)):
             number = self.half_number(x, missing)
             self.guard(name, number.value, True, missing)
@@ -359,12 +357,12 @@ class BranchMerge:
         key = (id(x), id(missing))
         if key not in self.merged:
             parts = [self.halves(name, q, missing) for q in parts_of(x)]
-            self.merged[key] = (x, missing, rebuilt(self.trace, x, parts))
+            return named_apart(self, x, missing, parts)
         return self.merged[key][2]
 
     def half(self, name: str, x: FakeTensor, missing: BranchTrace) -> FakeTensor:
         """A tensor of one branch, zeros if the other one ran."""
-        if hasattr(x, "merged"):
+        if hasattr(type(x), "merged"):
             if generated(name) and x.outlives(self.there(missing)):
                 return x
             return x.merged(x, lambda piece, _: self.half(name, piece, missing))  # type: ignore[no-any-return]

@@ -18,6 +18,7 @@ import functools
 from typing import Any
 
 from dy2st.branches.branch import BranchTrace
+from dy2st.branches.chosen_containers import named_apart
 from dy2st.state import tree
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers.list_recurrences import ConditionalElement
@@ -50,8 +51,7 @@ def half_element(merge: Any, x: object, missing: object) -> object:
         return x
     key = (id(x), id(merge))
     if key not in merge.merged:
-        made = rebuilt(merge.trace, x, [half_element(merge, q, missing) for q in parts(x)])
-        merge.merged[key] = (x, merge, made)
+        named_apart(merge, x, merge, [half_element(merge, q, missing) for q in parts(x)])
     return merge.merged[key][2]
 
 

@@ -395,7 +395,7 @@ class BodyTrace(LoopTrace):
             plan.finals[path] = self.after_break(plan, path, error)
         for k, place in self.known.places.items():
             if plan.finals[k] is not resolve_under(old[k], self.enters):
-                trace.store(place, self.final(old[k], plan.finals[k]))
+                trace.store(place, self.final(old[k], plan.finals[k]), told=True)
         for doubt in plan.doubtful:
             trace.doubt(doubt)
         rebound_containers.leave(self.known)
@@ -403,7 +403,8 @@ class BodyTrace(LoopTrace):
             replaced.leave()
         for new, among, held, stop, able in plan.chosen_lists:
             lost = [q.first for q in self.replaced if q.left]
-            kept = [q for q in held if not any(q is p for p in lost)]
+            after = {id(a): made for a, _, made in plan.containers.values()}
+            kept = [after.get(id(q), q) for q in held if not any(q is p for p in lost)]
             trace.doubt(chosen(trace, new, among, kept, stop, able))
         plan.lose()
         finals = (plan.finals[(n,)] for n in self.names)

@@ -115,7 +115,7 @@ class LoopPorts(ContainerPorts):
         if is_value(a) and alike(a, b):
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)
         if a is p and b is not UNDEF and not is_symint(a) and not is_runtime_scalar(a):
-            if not hasattr(p, "merged") and path not in self.body_trace.known.written:
+            if not hasattr(type(p), "merged") and path not in self.body_trace.known.written:
                 return b
         if is_value(a) and b is UNDEF:
             return rebuilt(self.trace, a, self.settled_parts(name, b, p, a, path), self.outer)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dy2st.branches.chosen_containers import watch_of
 from dy2st.results.elements import FilledList, FilledTuple, LastElement
 from dy2st.results.filled_lists import FilledLists, parts_of, values_of
 from dy2st.results.leaves import (
@@ -175,8 +176,8 @@ class ResultPlanner:
             if id(x) in self.returned:
                 return
             self.returned[id(x)] = x
-            if isinstance(x, TraceList) and x.watch is not None:
-                x.watch.touched(x, False)
+            if (watch := watch_of(self.trace, x)) is not None:
+                watch.touched(x, False)
         if isinstance(x, FakeTensor):
             self.trace.read_value(x._value)
             found.setdefault(x._value, False)

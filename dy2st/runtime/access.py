@@ -77,6 +77,7 @@ def loaded(obj: object, name: str) -> object:
         return perform(getattr, obj if hasattr(like, name) else like, name)
     if trace is None or trace.guards is None:
         return perform(getattr, obj, name)
+    trace.note_use(obj)
     picked = picked_of(trace, obj)
     found = () if picked is None else picked_attr(picked, obj, name)
     if name == "__dict__" and hasattr(obj, name):
@@ -292,6 +293,7 @@ def get_item(obj: Any, index: Any) -> object:
     if trace is None or trace.guards is None:
         return perform(operator.getitem, obj, index)
     check_strong(obj)
+    trace.note_use(obj)
     if is_later(index) and dynamic_lookup.is_sequence(obj):
         return at_index(trace, obj, index)
     if is_later(index) and dynamic_lookup.is_holder(obj):

@@ -140,6 +140,7 @@ class PureCall:
     def read_container(self, x: Any) -> None:
         if isinstance(x, TraceList) and x.segmented and not self.generic:
             raise self.unknown(x)
+        self.trace.note_use(x)
         if not self.opaque and not isinstance(x, TraceList):
             note_contents(self.trace, x)
         parts = x.parts() if isinstance(x, TraceList) else x.values() if isinstance(x, dict) else x

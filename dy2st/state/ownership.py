@@ -69,6 +69,7 @@ def note_contents(trace: Trace, x: object) -> None:
         )
     check_strong(x)
     check_keys(x)
+    trace.note_use(x)
     if trace.guards is None or isinstance(x, TraceList) or made_here(trace, x):
         return
     if id(x) in trace.objects.fields:
@@ -304,6 +305,7 @@ def note_object(trace: Trace, x: object) -> None:
     """Code that is not converted reads an object of the user: the program depends on all of its
     attributes."""
     key = ("object", id(x))
+    trace.note_use(x)
     if trace.guards is None or key in trace.guards.terms:
         return
     trace.guards.terms[key] = "True"

@@ -143,7 +143,8 @@ def is_written(f: object) -> bool:
 
 
 def note_items(trace: Trace, x: object) -> None:
-    """All items of a dict from outside are read."""
+    """All items of a dict are read, if it is one."""
+    trace.note_use(x)
     if isinstance(x, dict) and trace.guards is not None and id(x) in trace.guards.ids:
         note_contents(trace, x)
 

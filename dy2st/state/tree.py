@@ -113,9 +113,10 @@ def is_container(x: object) -> bool:
 def alike(a: object, b: object) -> bool:
     """Whether two containers, or tuples, have one structure."""
     one, two = elements(a), elements(b)
-    same = kind_of(a) is kind_of(b) and all(
-        getattr(a, name, None) == getattr(b, name, None) for name in ("maxlen", "numeric")
-    )
+    same = kind_of(a) is kind_of(b)
+    if type(a) is TaggedUnion or isinstance(a, collections.deque):
+        name = "numeric" if type(a) is TaggedUnion else "maxlen"
+        same = same and getattr(a, name) == getattr(b, name)
     return same and one is not None and two is not None and list(one) == list(two)
 
 
@@ -252,6 +253,6 @@ def describe(x: Any) -> str:
         return "undefined"
     if is_constant(x):
         return f"the {type(x).__name__} {x!r}"[:60]
-    name = getattr(x, "__name__", None)
+    name = None if isinstance(x, dict) else getattr(x, "__name__", None)
     named = isinstance(name, str)
     return f"the {type(x).__name__} {name}" if named else f"an object of class {type(x).__name__}"

@@ -335,8 +335,9 @@ class Trace(Conditions):
         self.values.frozen.setdefault(root, (reason, loop))
 
     # ------------------------------------------------------------ stores
-    def store(self, place: Location, value: object) -> None:
-        self.note_store(place)
+    def store(self, place: Location, value: object, told: bool = False) -> None:
+        """`told`: what watches the container has seen the change in a branch or body."""
+        self.note_store(place, told)
         with self.pause():
             place.put(value)
 
@@ -349,6 +350,12 @@ class Trace(Conditions):
         """The frame in which the program has made an object; None for all others."""
         return getattr(x, "born", None) if isinstance(x, list) else self.objects.homes.get(id(x))
 
+    def loops_around(self, x: object) -> list[Frame]:
+        """The loop bodies that are being traced and that an object comes into from outside."""
+        home = self.home(x)
+        at = self.frames.index(home) + 1 if home in self.frames else 0
+        return [f for f in self.frames[at:] if not f.branch]
+
     def private(self, home: Frame | None) -> bool:
         """Whether an object made in `home` is known in the running branch or body only. Its
         changes are kept when that is undone, because it may have left in a variable."""
@@ -360,9 +367,9 @@ class Trace(Conditions):
         own = id(x) in self.objects.made or id(x) in self.inputs.containers
         return not own and self.home(x) is None
 
-    def note_store(self, place: Location) -> None:
+    def note_store(self, place: Location, told: bool = False) -> None:
         """The place is going to change: it can be put back, and calls repeat the change."""
-        self.check_certain(place.obj, changes=True)
+        self.check_certain(place.obj, changes=True, told=told)
         if self.private(self.home(place.obj)):
             return
         if self.guards is not None and self.outside_of_trace(place.obj):
@@ -384,8 +391,17 @@ class Trace(Conditions):
         doubts[key] = doubt
         self.undo_log.note(lambda: doubts.pop(key) if old is None else doubts.update({key: old}))
 
-    def check_certain(self, obj: object, changes: bool = False) -> None:
-        """Check that the identity of a container is known: it is changed, or the caller sees it."""
+    def note_use(self, obj: object, changes: bool = False) -> None:
+        """A dict or object is read or changed."""
+        watch = self.objects.watches.get(id(obj)) if self.objects.watches else None
+        if watch is not None:
+            watch.touched(obj, changes)
+
+    def check_certain(self, obj: object, changes: bool = False, told: bool = False) -> None:
+        """Check that the identity of a container is known: it is changed, or the caller sees it.
+        `told`: what watches it knows of the change."""
+        if changes and not told:
+            self.note_use(obj, changes=True)
         doubt = self.objects.doubts.get(id(obj))
         if doubt is not None and not (changes and doubt.allows_change()):
             self.require(doubt.known_length(), 1, "a container that a loop makes")

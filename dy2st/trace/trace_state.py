@@ -172,7 +172,8 @@ class TracedObjects:
     """Python objects that the function makes or changes.
 
     made: objects that the function has made, by `id`; homes: the frame in which. doubts: those that
-    may be another object when the program runs. stored: keys of the locations that it stores to,
+    may be another object when the program runs. watches: what is told of each use of a dict or
+    object, by its `id`. stored: keys of the locations that it stores to,
     with their lines if it is made to stream. iterators: iterators it has made, each with its frame,
     or None where data has decided how much is left.
     fields: the objects whose `__dict__` has been read, by its `id`. lookups: sequences that are
@@ -184,6 +185,7 @@ class TracedObjects:
     made: dict[int, object] = field(default_factory=dict)
     homes: dict[int, Frame] = field(default_factory=dict)
     doubts: dict[int, AmbiguousContainer] = field(default_factory=dict)
+    watches: dict[int, Any] = field(default_factory=dict)
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
     iterators: dict[int, tuple[object, Frame | None]] = field(default_factory=dict)
     fields: dict[int, object] = field(default_factory=dict)

@@ -30,6 +30,7 @@ fuzz "draws" 2000 draws.py
 fuzz "gradients of draws" 1000 draws.py --gradients
 fuzz "files" 20000 files.py
 fuzz "lists" 2000 lists.py
+fuzz "names of containers" 4000 names.py
 fuzz "sizes from data" 2000 sizes.py
 fuzz "schedules of a GPU" 5000 schedules.py
 fuzz "Python state" 2000 state.py
