@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dy2st.branches.chosen_containers import ChosenContainer
+from dy2st.branches.unresolved import Unresolved
 from dy2st.state.tree import elements, is_container, is_value
 from dy2st.trace.signals import NeedsConcrete
 
@@ -15,11 +16,8 @@ def copied(
     known: Any, x: object, path: tuple[object, ...]
 ) -> list[tuple[tuple[object, ...], object]]:
     """The places of lists that the body may replace and then changes, of which it gets copies."""
-    found = [(path, x)] if id(x) in known.copied and path not in known.fresh else []
-    for k, q in (elements(x) or {}).items() if known.copied else ():
-        if is_value(q) or is_container(q):
-            found += copied(known, q, (*path, k))
-    return found
+    places = containers({path: x}) if known.copied else ()
+    return [(p, q) for p, q in places if id(q) in known.copied and p not in known.fresh]
 
 
 def are_held(ports: Any, kept: tuple[object, ...]) -> bool:
@@ -33,7 +31,7 @@ def containers(
 ) -> Iterator[tuple[tuple[object, ...], object]]:
     """The containers in these places, and those in them."""
     for path, x in ends.items():
-        if is_value(x) or is_container(x):
+        if type(x) is not Unresolved and (is_value(x) or is_container(x)):
             yield path, x
             yield from containers({(*path, k): q for k, q in (elements(x) or {}).items()})
 
