@@ -46,14 +46,15 @@ class Failure:
     def error(self, index: int = 0, values: Sequence[Any] = ()) -> BaseException:
         """The exception; its text has the `values`, or names the index that leaves its axis. Its
         line is a note, for the text may be the user's own; before Python 3.11, which has no notes,
-        it is part of the text.
+        it is part of the text, unless that is the key of a KeyError.
         """
         where = str(self.loc) if self.loc.line > 0 and self.kind is not CapacityExceeded else ""
         text = worded(self.text, [q for q, _ in self.shown], values)
         text = text.replace("an index", f"index {index}", 1) if index else text
         where = "" if where in text else where
         noted = hasattr(BaseException, "add_note")
-        error = self.kind(text if noted or not where else f"{text} ({where})".lstrip())
+        plain = noted or not where or issubclass(self.kind, KeyError)
+        error = self.kind(text if plain else f"{text} ({where})".lstrip())
         if where and noted:
             note = f"{where}, {self.loc.function}" if self.loc.function else where
             error.add_note(note)  # type: ignore[attr-defined]
