@@ -88,8 +88,8 @@ class LearnedFacts:
         handed_on = any(kept[f] for f in HANDED_ON)
         return LearnedFacts(peeled=peeled, handed_on=handed_on, **kept)
 
-    def assumes(self) -> bool:
-        """Whether something has been handed on that may not hold; it is forgotten."""
+    def forget_handed_on(self) -> bool:
+        """Forget what was handed on and may not hold; returns whether there was something."""
         found, self.handed_on = self.handed_on, False
         if found:
             for f in HANDED_ON:

@@ -345,7 +345,7 @@ class LoopRoller:
         be a loop of their own."""
         apart, able = isinstance(sure, TypeMismatch) and self.peeled < self.most, go is True
         settled = sure is not None and (apart or able and self.turn() > 0)
-        if sure is None or not settled or self.known().assumes():
+        if sure is None or not settled or self.known().forget_handed_on():
             return False
         self.stopped(sure, str(sure))
         return True

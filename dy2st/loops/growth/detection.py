@@ -189,7 +189,7 @@ def count(body_trace: LoopTrace) -> bool:
 def refute(body_trace: LoopTrace) -> bool:
     """After a trace that failed with guesses: go without them. Whether there were some."""
     known = body_trace.known
-    if known.assumes():
+    if known.forget_handed_on():
         return True
     wrong = known.guessed & known.grown.keys()
     for path in wrong:
