@@ -51,7 +51,9 @@ def islice_(iterable: object, *ends: Any) -> object:
         return perform(itertools.islice, iterable, *ends)
     trip: Any = over[0].trip
     chosen, item = range(trip)[at], over[0].item
-    picked = LoopIterable(len(chosen), lambda i: item(chosen.start + i * chosen.step))
+    picked = LoopIterable(
+        len(chosen), lambda i: item(chosen.start + i * chosen.step), lists=over[0].lists
+    )
     return joined(trace, picked, iterable)
 
 
@@ -62,7 +64,8 @@ def pairwise_(iterable: object) -> object:
         return perform(itertools.pairwise, iterable)
     trip: Any = over[0].trip
     item = over[0].item
-    return joined(trace, LoopIterable(max(trip - 1, 0), lambda i: (item(i), item(i + 1))), iterable)
+    pairs = LoopIterable(max(trip - 1, 0), lambda i: (item(i), item(i + 1)), lists=over[0].lists)
+    return joined(trace, pairs, iterable)
 
 
 def chain_(*iterables: Any) -> object:
@@ -102,7 +105,8 @@ def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
         def item(i: Any) -> tuple[object, ...]:
             return tuple(q.item(low + i) if q.trip >= high else fillvalue for q in over)  # type: ignore[operator]
 
-        return joined(trace, LoopIterable(high - low, item), *iterables)
+        lists = tuple(pair for q in over for pair in q.lists)
+        return joined(trace, LoopIterable(high - low, item, lists=lists), *iterables)
 
     trips: list[Any] = sorted({q.trip for q in over})  # type: ignore[type-var]
     return ChainIterator(trace, [part(low, high) for low, high in zip([0, *trips], trips)])

@@ -250,11 +250,10 @@ def method(trace: Trace, f: types.MethodType) -> Callable[..., object]:
     check_opaque(owner)
     names = REGISTRATION | (MUTATORS if isinstance(owner, HOLDERS) else frozenset())
     if isinstance(owner, Layer) and f.__name__ in names and not made_here(trace, owner):
-        loads = f.__name__ in LOADING and isinstance(owner, Layer)
         raise refuse(
             f"{type(owner).__name__}.{f.__name__}() in a translated function.",
             "A cached call could not repeat it.",
-            WRITE_EACH if loads else REGISTER_BEFORE,
+            WRITE_EACH if f.__name__ in LOADING else REGISTER_BEFORE,
         )
     if isinstance(owner, Layer) and f.__func__ is type(owner).__call__ and is_paddles(f.__func__):
         return functools.partial(call_layer, owner)

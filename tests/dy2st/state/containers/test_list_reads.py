@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 
 import numpy as np
 import paddle
@@ -379,6 +380,15 @@ def appends_to_what_a_loop_filled(x):
     return h
 
 
+def appends_to_what_pairs_are_made_of(x):
+    todo, h = [1.0] * 12, x[0]
+    for i, (a, b) in enumerate(pairwise(todo)):
+        h = h * 0.5 + a * b
+        if i == 10:
+            todo.append(0.5)
+    return h
+
+
 def appends_and_ends(x):
     todo, h = [1.0] * 9, x[0]
     for i, q in enumerate(todo):
@@ -399,6 +409,7 @@ GROWING = [
     appends_to_what_it_runs_over,
     appends_in_the_last_iteration,
     appends_to_what_a_loop_filled,
+    appends_to_what_pairs_are_made_of,
 ]
 
 
