@@ -220,7 +220,8 @@ def test_memory_follows_the_length():
     for steps in (1000, 20_000):
         made = static(x, paddle.to_tensor(float(steps)))
         assert made.shape == [steps + 1, 64]
-        assert resident() - before < 4 * made.size * 4 + (8 << 20)
+        # a copy for each step would be 51 GB; an allocator with a history keeps some MB
+        assert resident() - before < 4 * made.size * 4 + (32 << 20)
         assert bool(paddle.isfinite(made).all())
 
 
