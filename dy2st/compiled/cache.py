@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from dy2st.capture.foreign.iterators import told
 from dy2st.compiled.arguments import argument_names
 from dy2st.compiled.entry import MISS, Entry
 from dy2st.compiled.error_exits import (
@@ -151,11 +152,13 @@ class Cache:
                         if result is not MISS:
                             entry.used, self.latest = self.clock(), entry
                             return result
-                entry = self.translate(signature, made)
+                with told():
+                    entry = self.translate(signature, made)
                 result = entry.call(signature.leaves)
                 if result is not MISS:
                     return result
-                if self.made == made + 1:  # no other thread has changed what the entry depends on
+                known = entry.again is not None and entry.again.items is None
+                if known and self.made == made + 1:  # no other thread has changed what it reads
                     raise AssertionError("a fresh translation does not accept its own arguments")
         except Exception as error:
             raise self.ended(entry, signature, error)  # noqa: B904

@@ -121,7 +121,7 @@ class Entry:
         self.updates = self.watch is None and any(self.is_update(q) for q, _ in made.plan.stores)
         made.guards.single_out()
         self.ends: list[tuple[ErrorPath | UnrolledError, Entry]] = []
-        call = rewinding(_CallWriter(self, made).compile(), self.again)
+        call = rewinding(_CallWriter(self, made).compile(), self.again, MISS)
         self.call: Callable[..., Any] = arguments.passing(call, made.guards.records)
         made.guards.finish()
         for q, o in zip(self.traced, own):

@@ -17,6 +17,7 @@ from paddle.base import core
 
 from dy2st.branches.branch import raised
 from dy2st.branches.error_exits import RerunEagerly, UnrolledError, has_changed
+from dy2st.capture.foreign.iterators import retried
 from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.strings import PLAIN, FormattedValue, LazyText, is_lazy
 from dy2st.trace.trace import Trace
@@ -30,12 +31,14 @@ ErrorPath: TypeAlias = tuple[tuple[int, bool], ...]
 @dataclass(frozen=True)
 class RetraceInputs:
     """The inputs of a translation that a retrace needs, and the errors that data may raise after a
-    change."""
+    change. `items`: whether a call that gets an unexpected item of an iterator may be made again;
+    None if it takes none."""
 
     spec: Sequence[object] | None = None
     dynamic: DynamicNumbers | None = None
     unrolled: Mapping[object, str] | None = None
     paths: Sequence[ErrorPath | UnrolledError | RerunEagerly | None] = ()
+    items: bool | None = None
 
     def reruns(self, error: Exception) -> bool:
         """Whether eager runs the call that has ended in this error."""
@@ -43,8 +46,13 @@ class RetraceInputs:
         return site > 0 and isinstance(self.paths[site - 1], RerunEagerly)
 
 
-def rewinding(call: Callable[..., object], again: RetraceInputs | None) -> Callable[..., object]:
-    """A call that leaves the generators as they were where eager runs it once more."""
+def rewinding(
+    call: Callable[..., object], again: RetraceInputs | None, miss: object
+) -> Callable[..., object]:
+    """A call that leaves the generators as they were where eager runs it once more, and keeps the
+    items of iterators where it gives `miss`."""
+    if again is not None and again.items is not None:
+        call = retried(call, again.items, miss)
     reruns = [q for q in (() if again is None else again.paths) if isinstance(q, RerunEagerly)]
     random = any(q.random for q in reruns)
     generators = {id(g): g for q in reruns for g in q.generators}

@@ -211,7 +211,8 @@ class StateWatch:
 def is_late(terms: GuardExpressions, key: tuple[object, ...]) -> bool:
     """Whether a host call may change what the function reads after it. Variables are checked when
     a function begins that reads them."""
-    return (key in terms.late or key[0] in ("global", "cell")) and terms.may_change(key)
+    late = key in terms.late or key[0] in ("global", "cell")
+    return late and key[0] != "items" and terms.may_change(key)
 
 
 def is_open(terms: GuardExpressions, q: TracedInput) -> bool:

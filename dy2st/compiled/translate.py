@@ -15,6 +15,7 @@ from dy2st.branches.cond import choose
 from dy2st.branches.error_exits import final_paths
 from dy2st.capture import intercept
 from dy2st.capture.detached_writes import warn_of_ignored
+from dy2st.capture.foreign.iterators import takes_items
 from dy2st.capture.foreign.refusals import no_element_type
 from dy2st.compiled import autograd_engine, host_inputs
 from dy2st.compiled.arguments import (
@@ -349,6 +350,7 @@ def _compiled(trace: Trace, given: TranslationRequest, program: Program, plan: O
     with trace.pause():
         writes = any(i.value in trace.values.written for i in program.inputs)
         paths = final_paths(trace, program, changes=bool(plan.stores) or writes)
+        items = takes_items(program.ops)
         program, calls = host_inputs.lifted(trace, program)
         traced = list(trace.inputs.by_id.values())
         early = host_inputs.read_early(program, traced)
@@ -385,7 +387,8 @@ def _compiled(trace: Trace, given: TranslationRequest, program: Program, plan: O
             trace.frames[0].notes, ends, policy, given.again, program=displayed,
             schedule=executable.report,
         ), training, frozenset(loud), calls, trace.endings.errors,
-        RetraceInputs(given.spec, given.dynamic, dict(given.unrolled), paths), early, given.device,
+        RetraceInputs(given.spec, given.dynamic, dict(given.unrolled), paths, items), early,
+        given.device,
     )  # fmt: skip
     return Entry(made, given.signature)
 

@@ -26,7 +26,7 @@ from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.introspection import KINDS as INTROSPECTION
 from dy2st.library.layer_modes import check_hooks
 from dy2st.library.substitutes import REWRITTEN
-from dy2st.loops.generators import maker, manager_maker, registered
+from dy2st.loops.generators import is_outside, maker, manager_maker, next_, registered
 from dy2st.runtime import access
 from dy2st.runtime.container_methods import (
     MUTATORS,
@@ -143,6 +143,8 @@ def fn(f: Any) -> Any:
         return library_call(trace, f)
     if id(f) in access.BUILTINS:
         return access.BUILTINS[id(f)]
+    if getattr(f, "__name__", "") == "__next__" and is_outside(trace, getattr(f, "__self__", None)):
+        return functools.partial(next_, f.__self__)
     if isinstance(f, types.FunctionType):
         replaced = SUBSTITUTES.get(id(f))
         if replaced is not None:

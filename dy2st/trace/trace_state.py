@@ -175,7 +175,8 @@ class TracedObjects:
     may be another object when the program runs. watches: what is told of each use of a dict or
     object, by its `id`. stored: keys of the locations that it stores to,
     with their lines if it is made to stream. iterators: iterators it has made, each with its frame,
-    or None where data has decided how much is left.
+    or None where data has decided how much is left. drawn: by the `id` of an iterator from outside,
+    what each `next` of it expects, by its number, and those so far.
     fields: the objects whose `__dict__` has been read, by its `id`. lookups: sequences that are
     read at an index of the program, by `id`. picked: stand-ins for Layers that an index picks, by
     `id`, with those. undecided: whether there is a value of which data decides if it is a tensor.
@@ -188,6 +189,7 @@ class TracedObjects:
     watches: dict[int, Any] = field(default_factory=dict)
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
     iterators: dict[int, tuple[object, Frame | None]] = field(default_factory=dict)
+    drawn: dict[int, tuple[dict[int, Any], list[Any]]] = field(default_factory=dict)
     fields: dict[int, object] = field(default_factory=dict)
     lookups: dict[tuple[int, range | None], Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)

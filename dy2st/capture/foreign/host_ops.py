@@ -39,13 +39,15 @@ class Callee(str):
 
     owner: the object whose state the call changes: calls of one owner keep their order. None is
     for functions that may change anything. still: the call reads a clock, or acts: it also keeps
-    its place in the computation. result: what it gives.
+    its place in the computation. result: what it gives. repeats: a call of the program that has
+    failed can be made again, with the same result of this one.
     """
 
     function: Callable[..., object]
     owner: object
     still: bool
     result: HostResult
+    repeats = False
 
     @staticmethod
     def of(
@@ -81,6 +83,8 @@ def emitted(trace: Trace, callee: Callee, literal: object, operands: Sequence[Va
     trace.values.hosted[value] = f"{callee}()"
     if result.kind == "number":
         return RuntimeScalar(value, trace)
+    if result.kind == "tensor":
+        return trace.fake(value)
     array = made_array(trace, trace.fake(value))
     return array if result.kind == "array" else TraceList(list(array))
 

@@ -23,8 +23,8 @@ from dy2st.trace.trace import current
 from dy2st.trace.user_stack import perform
 from ir import Size, Type
 
-#: a Python number, an array, a list of Python numbers, or nothing
-ResultKind: TypeAlias = Literal["number", "array", "list", "nothing"]
+#: a Python number, an array, a tensor (made of an array), a list of Python numbers, or nothing
+ResultKind: TypeAlias = Literal["number", "array", "tensor", "list", "nothing"]
 PRIMES = (5, 7, 11, 13, 17, 19, 23, 29)
 REMEDY = (
     "Call it outside of the translated function and pass a number or a tensor; or draw an index "
@@ -218,6 +218,7 @@ def affine(once: Callable[[Mapping[str, int]], HostResult], names: Sequence[str]
 
 __all__ = [
     "CLOCKS",
+    "GENERATORS",
     "SEEDS",
     "HostResult",
     "declared",

@@ -9,6 +9,8 @@ that, the program looks for when it has made the call.
 from __future__ import annotations
 
 import functools
+import gc
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -26,6 +28,8 @@ from ir import SourceError
 
 #: larger containers are not looked into
 MOST_ELEMENTS = 64
+#: iterators of Python over others
+ITERATORS = (map, zip, filter, enumerate, itertools.chain, itertools.islice)
 _DICTS = ("_parameters", "_buffers", "_sub_layers")
 #: methods of a Layer that come to all that it holds
 _WHOLE = {
@@ -109,6 +113,11 @@ def written_tensors(trace: Trace) -> Iterable[WrittenTensor]:
 
 
 # ---------------------------------------------------------------- what a function reaches
+def cells(frame: types.FrameType) -> tuple[types.CellType, ...]:
+    """The variables of enclosing functions, for another function of a frame's code."""
+    return tuple(types.CellType(frame.f_locals.get(n)) for n in frame.f_code.co_freevars)
+
+
 def is_library(module: str) -> bool:
     """Whether functions of a module do not know objects of the user. Logging calls handlers."""
     home = module.split(".")[0]
@@ -153,6 +162,10 @@ class ReachableObjects:
             return (x.__func__,)
         if isinstance(x, types.FunctionType):
             return self.variables(x)
+        if isinstance(x, types.GeneratorType):
+            return self.in_generator(x)
+        if isinstance(x, ITERATORS):
+            return gc.get_referents(x)
         kind = kind_of(x)
         held = x if isinstance(x, tuple) else () if kind is None else kind.values(x)
         return held if len(held) <= MOST_ELEMENTS else ()
@@ -172,6 +185,13 @@ class ReachableObjects:
         spaces = [fields, *(fields[n] for n in _DICTS if type(fields.get(n)) is dict)]
         spaces += map(vars, type(x).__mro__)
         return [space[n] for space in spaces for n in self.names & space.keys()]
+
+    def in_generator(self, x: types.GeneratorType[object, object, object]) -> Iterable[object]:
+        frame = x.gi_frame
+        if frame is None:
+            return ()
+        made = types.FunctionType(frame.f_code, frame.f_globals, closure=cells(frame))
+        return [*self.variables(made), *frame.f_locals.values()]
 
     def variables(self, f: types.FunctionType) -> Iterable[object]:
         """The values of the variables from outside that a function of the user reads."""

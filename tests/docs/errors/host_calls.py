@@ -5,7 +5,6 @@ refused.
 """
 
 import functools
-import itertools
 import json
 import math
 import os
@@ -25,7 +24,6 @@ X = paddle.linspace(-0.75, 1.25, 12).reshape([3, 4])
 NAMED = [paddle.static.InputSpec([None, 4], "float32", "x")]
 layers = [paddle.nn.Linear(4, 4), paddle.nn.Linear(4, 4)]
 rng = np.random.default_rng(0)
-mixed = itertools.cycle([1, 2.5])
 steps = (t for t in range(10))
 waiting = queue.SimpleQueue()
 table = np.zeros(4)
@@ -106,13 +104,42 @@ def gives_a_large_number(x):
 
 
 @example(X)
-def takes_from_a_generator(x):
-    return x * next(steps)
+def takes_texts_from_a_generator(x):
+    return x if next(names) == "a" else -x
 
 
 @example(X)
-def takes_numbers_of_two_types(x):
-    return x * next(mixed)
+def takes_a_tensor_with_a_gradient_from_a_generator(x):
+    return x * next(weights)
+
+
+@example(X)
+def takes_from_a_random_generator_behind_random_numbers(x):
+    return x * random.random() + next(noise)
+
+
+@example(X, calls=2)
+def takes_a_smaller_batch_behind_random_numbers(x):
+    return random.random() * next(batches).sum() * x
+
+
+@example(X)
+def takes_an_array_that_is_changed(x):
+    return x * next(counts) + x * next(counts)
+
+
+def counted():
+    count = np.zeros([4], "float32")
+    while True:
+        count += 1
+        yield count
+
+
+names = (q for q in ["a", "b", "c", "d"])
+weights = iter([paddle.create_parameter([4], "float32")] * 9)
+noise = (random.random() for _ in range(9))
+batches = (paddle.ones([n]) for n in [4, 2] * 9)
+counts = counted()
 
 
 @example(X, ends=False)

@@ -304,7 +304,6 @@ REFUSED = {
     "written_array": (lambda x: ARRAY.sort(), "numpy.ndarray.sort()", "from outside"),
     "array_as_out": (lambda x: np.add(1, 1, out=ARRAY), "writes to an array from outside"),
     "bytes": (lambda x: bytes(BYTES), "bytearray from outside"),
-    "next": (lambda x: next(GENERATORS), "next() of a generator that was there before"),
     "list_of_an_iterator": (lambda x: list(ITERATOR), "takes all that is left of a list_iterator"),
     "loop_over_a_generator": (over_a_generator, "takes all that is left of a generator"),
     "zip_of_an_iterator": (lambda x: list(zip([1], ITERATOR)), "takes all that is left"),
@@ -318,7 +317,6 @@ REFUSED = {
     "written_array",
     "array_as_out",
     "bytes",
-    "next",
     "list_of_an_iterator",
     "loop_over_a_generator",
 )

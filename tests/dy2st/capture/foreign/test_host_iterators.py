@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import csv
+import gc
 import itertools
 import random
+import weakref
 
 import numpy as np
 import paddle
 import pytest
 
 import dy2st
+from dy2st.capture.foreign import iterators
 from tests import check
 
+END = "end"
 X = paddle.arange(18, dtype="float32").reshape([6, 3]) / 8
 CASES = []
 REFUSED = []
@@ -133,33 +138,23 @@ def of_words(s, x):
     return x if next(s.words) == "a" else x * 2
 
 
-@case(REFUSED)
+@case(CASES)
 def of_tensors(s, x):
-    """next\\(\\) gives a Tensor here"""
     return x + next(s.tensors)
 
 
-@case(REFUSED)
+@case(CASES)
 def of_two_types(s, x):
-    """elements are of different types \\(float and int\\)"""
     return x + next(s.mixed)
 
 
-@case(REFUSED)
-def of_a_generator(s, x):
-    """next\\(\\) of a generator that was there before the call"""
-    return x + next(s.generator)
-
-
-@case(REFUSED)
+@case(CASES)
 def of_pairs(s, x):
-    """next\\(\\) of a enumerate that was there before the call"""
     return x + next(s.pairs)[1]
 
 
-@case(REFUSED)
+@case(CASES)
 def default_of_another_type(s, x):
-    """elements are of different types \\(NoneType and int\\)"""
     n = next(s.short, None)
     return x if n is None else x + n
 
@@ -397,3 +392,262 @@ def test_a_handler_for_the_end_of_an_iterator_is_refused():
     rest = itertools.count(2)
     static = dy2st.to_static(refilled)
     assert [float(static(x)[0]) for _ in range(3)] == [2.0, 3.0, 4.0]
+
+
+# ---------------------------------------------------------------- generators
+def numbers():
+    for k in range(40):
+        yield k * 0.5
+
+
+def pairs():
+    for k in range(7):
+        yield paddle.full([3], float(k)), k
+
+
+def kinds():
+    yield 1.0
+    yield np.arange(3.0, dtype="float32")
+    yield 2
+    yield paddle.ones([3])
+    yield 1.5
+
+
+def batches():
+    """The last one is smaller."""
+    for n in (2, 2, 1):
+        yield {"x": paddle.full([n, 3], float(n)), "of": [n, (n + 0.5, None)]}
+
+
+def drawn_randomly():
+    while True:
+        yield np.random.rand() + random.random()
+
+
+def loaded():
+    data = [(np.full(3, k, "float32"), np.int64(k)) for k in range(5)]
+    return iter(paddle.io.DataLoader(data, batch_size=2))
+
+
+def rows():
+    return csv.reader(["1,2", "3,4"], quoting=csv.QUOTE_NONNUMERIC)
+
+
+def one(x, it):
+    return x + next(it)
+
+
+def by_its_method(x, it):
+    return x + it.__next__()
+
+
+def taken_apart(x, it):
+    a, b = next(it)
+    return x * a + b
+
+
+def of_one_kind_in_a_loop(x, it):
+    y = x[0]
+    for t in range(6):
+        y = y * 0.5 + x[t] * next(it)
+    return y
+
+
+def taken_apart_in_a_loop(x, it):
+    for _ in range(3):
+        a, b = next(it)
+        x = x + a * b
+    return x
+
+
+def on_data(x, it):
+    if x.sum() > 36:
+        x = x + next(it)
+    return x
+
+
+def two_at_once(x, it):
+    return x + next(it), x + next(it)
+
+
+def two_in_a_loop(x, it):
+    for _ in range(2):
+        x = x + next(it)
+    return x
+
+
+def sums(x, it):
+    b = next(it, None)
+    return x if b is None else x * b["of"][1][0] + b["x"].sum()
+
+
+def before_random_numbers(x, it):
+    a = next(it)
+    return x * a + random.random() + np.random.rand()
+
+
+def all_of_a_batch(x, it):
+    a, b = next(it)
+    return x[: len(a)] * 2 + a, b
+
+
+@pytest.mark.parametrize(
+    ("f", "make", "n"),
+    [
+        (one, numbers, 3),
+        (by_its_method, numbers, 3),
+        (one, kinds, 6),
+        (one, lambda: map(float, [1, 2]), 3),
+        (one, lambda: (q for q in [True, 2]), 3),
+        (taken_apart, pairs, 3),
+        (taken_apart, lambda: zip([1.0, 2.0], [3, 4]), 3),
+        (taken_apart, rows, 3),
+        (of_one_kind_in_a_loop, numbers, 3),
+        (taken_apart_in_a_loop, pairs, 3),
+        (on_data, numbers, 5),
+        (two_at_once, kinds, 3),
+        (two_in_a_loop, kinds, 3),
+        (sums, batches, 5),
+        (before_random_numbers, drawn_randomly, 3),
+        (all_of_a_batch, loaded, 4),
+    ],
+)
+def test_generators(f, make, n):
+    def run(g):
+        it, out = make(), []
+        random.seed(3)
+        np.random.seed(4)
+        for k in range(n):
+            try:
+                out.append(g(X + k, it))
+            except StopIteration:
+                out.append(END)
+        rest = [] if any(q is END for q in out) else itertools.islice(it, 9)
+        return out, [q if isinstance(q, (int, float)) else None for q in rest]
+
+    check.same(run(dy2st.to_static(f)), run(f))
+
+
+def test_a_loop_over_a_generator_is_native():
+    program = str(dy2st.program(dy2st.to_static(of_one_kind_in_a_loop), X, numbers()))
+    assert "scan" in program and "foreign(" not in program
+
+
+def test_gradients_through_items_of_a_generator():
+    w = paddle.to_tensor([1.0, 2.0, 3.0], stop_gradient=False)
+    it = pairs()
+
+    @dy2st.to_static
+    def f(x):
+        for _ in range(2):
+            a, b = next(it)
+            x = x + a * b * w
+        return x.sum()
+
+    for k in range(2):
+        w.clear_grad()
+        f(X).backward()
+        expected = sum(q * q for q in (2 * k, 2 * k + 1)) * 6.0
+        np.testing.assert_allclose(w.grad.numpy(), np.full(3, expected))
+
+
+def test_what_a_refused_translation_has_taken_comes_next():
+    it = numbers()
+
+    @dy2st.to_static
+    def refused(x):
+        y = x + next(it)
+        return np.sort(y), next(it)
+
+    for _ in range(2):
+        with pytest.raises(dy2st.SourceError, match="has taken an item of the generator, with"):
+            refused(X)
+    static = dy2st.to_static(lambda x: x + next(it))
+    check.same([static(X), static(X), next(it)], [X + 0.0, X + 0.5, 1.0])
+
+
+def test_an_error_of_a_generator():
+    def fails():
+        yield 1.0
+        raise ValueError("nothing left")
+
+    it = fails()
+    static = dy2st.to_static(one)
+    check.same(static(X, it), X + 1.0)
+    with pytest.raises(ValueError, match="nothing left"):
+        static(X, it)
+    with pytest.raises(StopIteration):
+        static(X, it)
+
+
+def test_another_item_behind_a_random_number_is_an_error_and_is_kept():
+    def f(x):
+        a = random.random()
+        return x * (a < 2) + next(it)
+
+    it, static = kinds(), dy2st.to_static(f)
+    check.same(static(X), X + 1.0)
+    with pytest.raises(TypeError, match="gives a ndarray now, which is of another type or size"):
+        static(X)
+    check.same(static(X), X + paddle.arange(3.0))
+
+
+def test_a_generator_is_not_kept_alive_by_a_refusal():
+    def give():
+        yield "text"
+
+    it, waiting = give(), iterators.WAITING.keys()
+    with pytest.raises(dy2st.SourceError, match=r"next\(\) gives a str here"):
+        dy2st.to_static(one)(X, it)
+    gone, key = weakref.ref(it), id(it)
+    assert key in waiting
+    del it
+    gc.collect()
+    assert gone() is None and key not in waiting
+
+
+def test_a_generator_that_reads_what_the_function_has_changed():
+    class Scale:
+        by = 1.0
+
+    def give():
+        while True:
+            yield s.by
+
+    s, it = Scale(), give()
+
+    @dy2st.to_static
+    def f(x):
+        s.by = 2.0
+        return x * next(it)
+
+    with pytest.raises(dy2st.SourceError, match=r"may read scale.by, which the function changes"):
+        f(X)
+    assert s.by == 1.0
+
+
+def test_a_generator_that_draws_behind_random_numbers_of_the_function():
+    with pytest.raises(dy2st.SourceError, match="behind random numbers of the function"):
+        dy2st.to_static(lambda x, it: x * random.random() + next(it))(X, drawn_randomly())
+
+
+def test_an_item_is_a_copy_that_is_not_written():
+    held = [paddle.ones([6, 3]), paddle.zeros([6, 3])]
+
+    def f(x, it):
+        a = next(it)
+        a[0] = x[0]
+        return a
+
+    with pytest.raises(dy2st.SourceError, match="(?s)written in place.*an iterator from outside"):
+        dy2st.to_static(f)(X, iter(held))
+    same = np.zeros(3, "float32")
+
+    def twice():
+        while True:
+            same[:] = same + 1
+            yield same
+
+    it = twice()
+    with pytest.raises(TypeError, match="gives an array a second time, which has been changed"):
+        dy2st.to_static(two_at_once)(X, it)
