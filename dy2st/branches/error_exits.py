@@ -136,6 +136,8 @@ def check_attributes(error: Exception) -> None:
 def has_changed(trace: Trace) -> bool:
     """Whether the function has changed something that its caller may know."""
     inputs = {q.value for q in trace.inputs.by_id.values()}
+    if any(q.cleared for q in trace.inputs.by_id.values()):
+        return True
     stored = any(f.stores or f.appends or f.changed for f in trace.frames)
     stored = stored or any(tail.parts() for _, tail, _ in trace.guards.tails.values())
     return stored or not inputs.isdisjoint(trace.values.written)

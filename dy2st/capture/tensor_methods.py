@@ -29,6 +29,7 @@ from dy2st.trace.fake_tensor import (
 )
 from dy2st.trace.item import converted, item
 from dy2st.trace.scalar import is_runtime, is_runtime_scalar
+from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.user_stack import paddle_assertion, perform
 from ir.types import BOOL, F32, I64, DType, Size
@@ -303,9 +304,7 @@ INTERNAL = (
     "set_vocab"
 ).split()
 SPARSE = ("to_sparse_coo", "to_sparse_csr")
-TRAINING = (
-    "backward clear_gradient clear_grad _zero_grads _grad_value _grad_ivar gradient retain_grads"
-).split()
+TRAINING = "backward _zero_grads _grad_value _grad_ivar gradient retain_grads".split()
 
 
 def refuse_internal(name: str) -> Method:
@@ -344,6 +343,24 @@ def training(name: str) -> Method:
     return call
 
 
+def clear_gradient(self: Tensor, set_to_zero: bool = True, /, **ignored: object) -> None:
+    """A tensor from outside has no gradient behind the call, or zeros; others have none anyway.
+    Paddle reads no keyword."""
+    trace = recording()
+    given = trace.inputs.by_fake(lift(trace, self))
+    if given is None:
+        return
+    if trace.in_loop:
+        raise NeedsConcrete("a gradient is cleared in the loop")
+    if len(trace.frames) > 1:
+        raise refuse(
+            f"the gradient of {given.name} is cleared in a branch on data.",
+            "A program clears the gradients of its inputs when it ends.",
+            "Clear it in any case, or outside of the translated function.",
+        )
+    given.cleared += (bool(set_to_zero),)
+
+
 def is_same_shape(self: Tensor, other: Tensor) -> bool:
     return list(self.shape) == list(other.shape)
 
@@ -356,4 +373,6 @@ METHODS: dict[str, Method] = {
     **{n: refuse_sparse(n) for n in SPARSE},
     **{n: training(n) for n in TRAINING if hasattr(Tensor, n)},
     "is_same_shape": is_same_shape,
+    "clear_gradient": clear_gradient,
+    "clear_grad": lambda self: clear_gradient(self),
 }

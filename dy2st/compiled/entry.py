@@ -473,6 +473,8 @@ class _CallWriter:
 
     def finish(self, tensors: Sequence[str], outputs: Sequence[str], sizes: str) -> None:
         plan = self.entry.plan
+        for q, zero in ((t, z) for t in self.made.traced for z in t.cleared):
+            self.line(f"{self.source(0, q)}.clear_gradient({zero})")
         if self.training:
             names = "".join(f"{n!r}: {n}, " for n in (*self.program.sizes, *self.counts))
             given = f"({tuple_text(tensors)}), [{tuple_text(outputs)}], {{{names}}}, _where"

@@ -73,6 +73,23 @@ def accuracy(
     return paddle.cast(hits, "float32").sum() / hits.shape[0]
 
 
+def clear_gradients(self: paddle.nn.Layer, set_to_zero: bool = True) -> None:
+    """`Layer.clear_gradients`."""
+    for p in self.parameters():
+        if p.trainable:
+            p.clear_gradient(set_to_zero)
+
+
+def clear_grad(self: paddle.optimizer.Optimizer, set_to_zero: bool = True) -> None:
+    """`Optimizer.clear_grad`."""
+    grouped = isinstance(self._parameter_list[0], dict)
+    groups = [g["params"] for g in self._param_groups] if grouped else [self._parameter_list]
+    for group in groups:
+        for p in group:
+            if not p.stop_gradient:
+                p.clear_gradient(set_to_zero)
+
+
 #: what is converted and called instead of a function, by identity: itself, without decorators (but
 #: for those that give operands a second name), or a substitute
 REWRITTEN: dict[Callable[..., object], Any] = {
@@ -86,5 +103,7 @@ REWRITTEN: dict[Callable[..., object], Any] = {
     **{f: f for f in (paddle.incubate.autograd.vjp, paddle.incubate.autograd.jvp)},
     Sequential.forward: sequential,
     paddle.index_fill_: index_fill_,
+    paddle.nn.Layer.clear_gradients: clear_gradients,
+    paddle.optimizer.Optimizer.clear_grad: clear_grad,
     paddle.metric.accuracy: accuracy,
 }

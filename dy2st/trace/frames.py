@@ -159,7 +159,8 @@ class TracedInput:
     the host call that gives its values on every call; `tensor` has none of them. `leaf`: the
     argument of the call, a NumPy array, whose memory the tensor has; `array` stands for it in the
     trace. `pairs`: the tensor is complex, and its value in the program has pairs of floats.
-    `flagged`: each call makes the argument one that requires a gradient.
+    `flagged`: each call makes the argument one that requires a gradient. `cleared`: each call ends
+    with these calls of `clear_gradient`.
     """
 
     tensor: Tensor
@@ -178,6 +179,7 @@ class TracedInput:
     array: object = None
     pairs: bool = False
     flagged: bool = False
+    cleared: tuple[bool, ...] = ()
 
     @property
     def type(self) -> Type:

@@ -107,7 +107,7 @@ class WrittenTensor(Location):
 
 def written_tensors(trace: Trace) -> Iterable[WrittenTensor]:
     for q in trace.inputs.by_id.values():
-        if trace.root(q.value) in trace.values.written:
+        if q.cleared or trace.root(q.value) in trace.values.written:
             yield WrittenTensor(q.tensor, q.name)
             yield WrittenTensor(q.fake, q.name)
 

@@ -178,3 +178,13 @@ def arguments_that_share_memory_and_get_a_gradient():
     x, w = paddle.ones([4]), paddle.ones([3])
     w.stop_gradient = False
     dy2st.to_static(moved)(x[:3], x[1:], w)
+
+
+@example(X)
+def clears_a_gradient_in_a_branch(x):
+    if x.sum() > 0:
+        weight.clear_gradient()
+    return x * weight
+
+
+weight = paddle.create_parameter([4], "float32")

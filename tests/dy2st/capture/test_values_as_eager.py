@@ -294,14 +294,9 @@ def test_seed_acts_on_every_call(f):
 STEPS = {
     "backward": lambda x: (x * x).sum().backward(),
     "autograd.backward": lambda x: paddle.autograd.backward([(x * x).sum()]),
-    "clear_grad": lambda x: x.clear_grad(),
-    "clear_gradient": lambda x: x.clear_gradient(),
     "gradient": lambda x: x.gradient(),
     "grad": lambda x: x.grad,
-    "clear_gradient of a parameter": lambda x: LAYER.weight.clear_gradient(),
-    "clear_gradients of a Layer": lambda x: LAYER.clear_gradients(),
 }
-LAYER = paddle.nn.Linear(3, 3)
 
 
 @pytest.mark.parametrize("name", STEPS)
