@@ -7,10 +7,8 @@ on the real tensor, and every other tensor is an output of its own.
 
 from __future__ import annotations
 
-import array
 import copy
 import enum
-import types
 import warnings
 from collections import Counter
 from collections.abc import Sequence
@@ -41,6 +39,7 @@ from dy2st.results.leaves import (
     ViewOutput,
     row_of,
 )
+from dy2st.results.rebuild import ARRAYS, is_fresh
 from dy2st.results.refusals import (
     holds_stand_in,
     moved_memory,
@@ -282,6 +281,7 @@ class ResultPlanner:
                 raise no_view(what)
             return self.arrays.setdefault(id(x), ArrayOutput(self.output(x.fake._value)))
         own = id(x) in self.trace.objects.made and is_fresh(x, what != "the result")
+        own |= type(x) is np.ndarray and x.base is None and not self.is_known(x)
         if own and not is_container(x):
             return self.rebuilt(x, what)
         if is_container(x) or holds_stand_in(self.trace, x):
@@ -292,7 +292,7 @@ class ResultPlanner:
             or is_constant(x)
             or what != "the result"
             or callable(x)
-            or isinstance(x, enum.Enum)
+            or isinstance(x, (enum.Enum, np.generic))
             or is_users_object(x)
             and self.is_outside(x)
         ):
@@ -301,8 +301,11 @@ class ResultPlanner:
 
     def is_outside(self, x: object) -> bool:
         """Whether an object was there before: the program belongs to this very one."""
-        known = (self.trace.guards.ids, self.trace.guards.named)
-        return id(x) not in self.trace.objects.made and any(id(x) in q for q in known)
+        return id(x) not in self.trace.objects.made and self.is_known(x)
+
+    def is_known(self, x: object) -> bool:
+        guards = self.trace.guards
+        return any(id(x) in q for q in (guards.ids, guards.named, guards.arrays))
 
     def container(self, x: Any, what: str) -> object:
         """A list or dict; one that stands in two places stays one."""
@@ -482,19 +485,3 @@ class ResultPlanner:
         index = self.values.index(value)
         self.flags[index] = self.flags[index] and stop_gradient
         return index
-
-
-ARRAYS = (np.ndarray, array.array)
-#: objects that do not change, or of which a program knows too little
-KEPT = (
-    tuple, str, bytes, int, float, frozenset, BaseException, type, types.FunctionType,
-    paddle.nn.Layer,
-)  # fmt: skip
-
-
-def is_fresh(x: object, stored: bool) -> bool:
-    """Whether an object that the function has made has to be made anew by every call: one that is
-    `stored`, or a list or dict of another class."""
-    if isinstance(x, KEPT) or not (stored or isinstance(x, (list, dict))):
-        return False
-    return kind_of(x) is not None or isinstance(x, ARRAYS) or is_users_object(x)

@@ -6,11 +6,18 @@ replayed by Paddle's own view calls.
 
 from __future__ import annotations
 
+import array
+import types
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import paddle
+
 from dy2st.results.leaves import CallValues, InputOutput, OutputPlan, TensorOutput, fill
 from dy2st.state.container_writes import ArgumentContents, Contents
+from dy2st.state.ownership import is_users_object
+from dy2st.trace.undo import kind_of
 
 
 def give_back(plan: OutputPlan, call: CallValues) -> object:
@@ -51,3 +58,20 @@ def _display(x: Any, constant: Callable[[object], str], seen: set[int]) -> str |
         return "{" + "".join(f"{constant(k)}: {q}, " for k, q in zip(x, parts)) + "}"
     text = "".join(f"{q}, " for q in parts)
     return f"({text})" if type(x) is tuple else f"[{text}]"
+
+
+# ---------------------------------------------------------------- objects that are made anew
+ARRAYS = (np.ndarray, array.array)
+#: objects that do not change, or of which a program knows too little
+KEPT = (
+    tuple, str, bytes, int, float, frozenset, BaseException, type, types.FunctionType,
+    paddle.nn.Layer,
+)  # fmt: skip
+
+
+def is_fresh(x: object, stored: bool) -> bool:
+    """Whether an object that the function has made has to be made anew by every call: one that is
+    `stored`, or a list or dict of another class."""
+    if isinstance(x, KEPT) or not (stored or isinstance(x, (list, dict))):
+        return False
+    return kind_of(x) is not None or isinstance(x, ARRAYS) or is_users_object(x)

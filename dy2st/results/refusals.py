@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import collections
 
+import numpy as np
+
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Trace
@@ -31,6 +33,12 @@ def holds_stand_in(trace: Trace, x: object) -> bool:
 
 
 def no_result(what: str, x: object) -> Refused:
+    if isinstance(x, np.ndarray):
+        return Refused(
+            f"{what} contains a view of an array, or an array of the caller.",
+            reason="A program returns the arrays that it makes.",
+            remedy="Return a copy: `a.copy()`.",
+        )
     return Refused(
         f"{what} contains a {type(x).__name__}.",
         reason="A program returns tensors and constants, in tuples, lists, dicts and objects that "

@@ -300,3 +300,29 @@ def test_an_array_of_text_is_a_constant():
     static = dy2st.to_static(f)
     for a in (np.array(["ab", "c"]), np.array(["abc", "c"]), np.array(["ab", "c"])):
         check.same(static(X, a), f(X, a))
+
+
+def test_arrays_of_known_numbers_are_made_by_each_call():
+    table = np.arange(3.0)
+
+    def f(x, a):
+        b = np.zeros(3)
+        b[1] = 7
+        c = np.float32(2) * np.ones((2, 2), "float32")
+        return x * 2, b, [c, {"again": b}], table + 1, np.float32(2), a
+
+    def seen(g):
+        first, second = (g(X, array(k)) for k in range(2))
+        assert all(p is not q for p, q in zip(first[1:4], second[1:4]))
+        assert first[1] is first[2][1]["again"]
+        first[1][:] = 9
+        return second, g(X, array(3))
+
+    check.same(seen(dy2st.to_static(f)), seen(f))
+
+
+def test_views_of_arrays_and_arrays_of_the_caller_are_refused_as_results():
+    table = np.arange(3.0)
+    for f in (lambda x: (x, table), lambda x: (x, np.zeros(3)[1:])):
+        with pytest.raises(dy2st.SourceError, match="contains a view of an array, or an array of"):
+            dy2st.to_static(f)(X)
