@@ -36,6 +36,7 @@ from dy2st.compiled.foreign_kernels import CPU, Device
 from dy2st.compiled.garbage_collection import collector_waits
 from dy2st.compiled.report import copies_of, finished_chains, make_report
 from dy2st.compiled.training import Checkpoint, TrainingPrograms, check_mode, prepare
+from dy2st.library.introspection import note_decimals
 from dy2st.results.donation import given_up
 from dy2st.results.leaves import OutputPlan
 from dy2st.results.planner import ResultPlanner
@@ -378,9 +379,9 @@ def _compiled(trace: Trace, given: TranslationRequest, program: Program, plan: O
         check_arrays(bound, optimised, isinstance(training, TrainingPrograms), signature.leaves)
         executable = given.device.compiled(optimised, donated)
     early &= host_inputs.read_early(executable.program, bound)
+    note_decimals(trace.guards, signature.leaves)
     ends = finished_chains(program, links, traced, plan, training, copies_of(executable))
     policy = training.gradient.report if isinstance(training, TrainingPrograms) else ()
-    assert trace.guards is not None
     made = Translation(
         displayed, executable, bound, displayed_bound, traced, plan, trace.guards,
         make_report(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import abc
+import decimal
+import functools
 import types
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import paddle
@@ -144,11 +146,44 @@ def note_registered(guards: Guards, kind: type, base: type) -> None:
         now = abc.get_cache_token()
         guards.terms["abstract",] = f"(token() == {now} or same_bases(abstract))"
         guards.note(("abstract",), "a class has been registered with an abstract one")
+    hooks = (k for k in base.__mro__ if "__subclasshook__" in vars(k))
+    if any(package_of(k) not in LIBRARIES for k in hooks):  # which may read anything
+        guards.terms["hook",] = "same_bases(abstract)"
+        guards.note(("hook",), f"__subclasshook__ of {base.__name__} gives something else")
 
 
 def same_bases(known: dict[tuple[type, type], bool]) -> bool:
     """Whether `issubclass` gives for each pair of classes what it gave before."""
     return all(issubclass(kind, base) is found for (kind, base), found in known.items())
+
+
+def note_partial(guards: Guards, f: functools.partial[object]) -> None:
+    """What a partial function calls, and with what, which `__setstate__` replaces."""
+    key, parts = ("partial", id(f)), (f.func, f.args, f.keywords)
+    now, known = guards.ref(f), map(guards.ref_constant, parts)
+    names = ("func", "args", "keywords")
+    guards.terms[key] = " and ".join(f"{now}.{n} is {q}" for n, q in zip(names, known))
+    guards.note(key, "the state of a functools.partial")
+
+
+def note_decimals(guards: Guards, leaves: Iterable[object]) -> None:
+    """The settings of `decimal`, if the function reads the module, its numbers or their class."""
+    if any(map(is_decimal, (*guards.names.values(), *leaves))):
+        read, known = map(guards.ref_constant, (decimal_settings, decimal_settings()))
+        guards.terms["decimal",] = f"{read}() == {known}"
+        guards.note(("decimal",), "the settings of decimal")
+
+
+def is_decimal(x: object) -> bool:
+    if isinstance(x, (tuple, list)):
+        return any(type(q) is decimal.Decimal for q in x)
+    return x is decimal or x is decimal.Decimal or type(x) is decimal.Decimal
+
+
+def decimal_settings() -> tuple[object, ...]:
+    """What the arithmetic of `decimal` reads."""
+    c = decimal.getcontext()
+    return c.prec, c.rounding, c.Emin, c.Emax, c.clamp, *c.traps.values()
 
 
 def note_protocol(trace: Trace, x: object, kind: type) -> None:

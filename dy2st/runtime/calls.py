@@ -24,6 +24,7 @@ from dy2st.convert.marks import is_ignored, is_plain
 from dy2st.convert.unsupported import is_converted
 from dy2st.library.builtins import SUBSTITUTES
 from dy2st.library.introspection import KINDS as INTROSPECTION
+from dy2st.library.introspection import note_partial
 from dy2st.library.layer_modes import check_hooks
 from dy2st.library.substitutes import REWRITTEN
 from dy2st.loops.generators import is_outside, maker, manager_maker, next_, registered
@@ -315,6 +316,7 @@ def other(trace: Trace, f: Any) -> Callable[..., object]:
     if isinstance(f, functools.partial):
         if not made_here(trace, f):
             note_contents(trace, f.keywords)
+            note_partial(trace.guards, f)
         return functools.partial(fn(f.func), *f.args, **f.keywords)
     original = getattr(f, "__dy2st_original__", None)
     if original is None and isinstance(f, PaddleStatic):

@@ -11,6 +11,7 @@ import collections
 import copy
 import functools
 import hashlib
+import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -45,6 +46,7 @@ from dy2st.trace.scalar import is_runtime_scalar, stop
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
 from dy2st.trace.trace import Trace
+from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import OUTSIDE, called_method, perform
 
 FUNCTIONS = (
@@ -104,6 +106,9 @@ class PureCall:
             self.read(x)
         if self.f is id or self.f is hash:
             self.trace.guards.pin(args[0])
+        if self.f is inspect.signature and args and not made_here(self.trace, args[0]):
+            given = getattr(args[0], "__signature__", MISSING)
+            self.trace.guards.attr(args[0], "__signature__", given)
         if not self.opaque:
             args = tuple(map(self.callback, args))
             kwargs = {k: self.callback(x, named=True) for k, x in kwargs.items()}

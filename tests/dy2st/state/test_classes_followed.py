@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import _abc
 import abc
 import dataclasses
+import decimal
+import functools
+import inspect
 import linecache
 import sys
 import types
@@ -323,3 +327,60 @@ def test_registrations_elsewhere_make_no_new_programs():
     type("Other", (abc.ABC,), {}).register(Plain)
     static(X)
     assert len(dy2st.explain(static).reasons) == 1
+
+
+# ---------------------------------------------------------------- settings
+class Hooked(metaclass=abc.ABCMeta):  # noqa: B024
+    flag = True
+
+    @classmethod
+    def __subclasshook__(cls, c):
+        return cls.flag
+
+
+def helper(a, b=1):
+    return a
+
+
+scaled = functools.partial(lambda k, x: x * k, 2.0)
+
+
+def set_precision(k):
+    decimal.getcontext().prec = 28 - 6 * k
+
+
+def set_signature(k):
+    names = [inspect.Parameter(f"p{q}", inspect.Parameter.POSITIONAL_ONLY) for q in range(k + 1)]
+    helper.__signature__ = inspect.Signature(names)
+
+
+def set_state(k):
+    scaled.__setstate__((scaled.func, (float(k),), {}, {}))
+
+
+def set_hook(k):
+    Hooked.flag = k != 1
+    _abc._reset_caches(Hooked)
+
+
+SETTINGS = {
+    "decimal": (set_precision, lambda x: x * float(10**9 * (decimal.Decimal(2) / 3) % 1)),
+    "a method of a Decimal": (set_precision, lambda x: x * float(TWO.sqrt() * 10**9 % 1)),
+    "__signature__": (set_signature, lambda x: x * len(inspect.signature(helper).parameters)),
+    "partial": (set_state, lambda x: scaled(x)),
+    "__subclasshook__": (set_hook, lambda x: x * (2 if isinstance(scaled, Hooked) else 3)),
+}
+TWO = decimal.Decimal(2)
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings_are_followed(name):
+    change, f = SETTINGS[name]
+    static, x = dy2st.to_static(f), paddle.ones([2], "float64")
+    try:
+        for k in (0, 1, 2):
+            change(k)
+            check.same(static(x), f(x))
+    finally:
+        set_precision(0)
+        vars(helper).pop("__signature__", None)
