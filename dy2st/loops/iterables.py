@@ -274,6 +274,8 @@ class RemainingItems:
         """One by one, for code that is no `for` statement."""
         if self.over.is_open():
             raise NeedsConcrete("a sequence whose length is a size of the program is taken apart")
+        if not self.over.trip and any(items.size() != n for items, n in self.over.lists):
+            raise length_changes()
         return map(self.over.item, range(self.over.trip))  # type: ignore[arg-type]
 
 

@@ -166,3 +166,29 @@ def test_the_report_names_an_iterator_that_is_unrolled():
     assert "unrolled (iterates over product(), whose items are made one by one)" in str(
         static.report(x)
     )
+
+
+def appends_at_the_end(x, pairs):
+    todo = []
+    for t in range(6):
+        todo.append(x[t] * 2)
+    y = x[0]
+    for i, p in pairs(todo):
+        y = y + p * i
+        if i == 5:
+            todo.append(y)
+    return y
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        lambda todo: ((i, p[0]) for i, p in enumerate(zip_longest(todo, range(3)))),
+        lambda todo: enumerate(islice(todo, 9)),
+    ],
+)
+def test_a_list_that_the_last_iteration_makes_longer(pairs):
+    """Eager runs on over the new element."""
+    static = dy2st.to_static(appends_at_the_end)
+    with pytest.raises(dy2st.SourceError, match="a list changes its length while a loop runs over"):
+        static(paddle.arange(12, dtype="float32").reshape([6, 2]), pairs)
