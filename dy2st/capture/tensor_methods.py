@@ -4,6 +4,7 @@ views of the whole, writes. They act on real tensors too: a parameter plus a par
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -79,6 +80,10 @@ def with_number(e: Emitter, row: str, x: Tensor, n: Any, reverse: bool) -> FakeT
     return e.reshape(out, shape=(1,)) if single else out
 
 
+#: what Paddle reads of a text that is compared with a tensor
+NUMBER = re.compile(r"\s*[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf|nan)", re.IGNORECASE)
+
+
 def operator(name: str, row: str, reverse: bool = False) -> Method:
     compares = row in adapters.COMPARISONS
 
@@ -101,8 +106,18 @@ def operator(name: str, row: str, reverse: bool = False) -> Method:
     def method(self: Tensor, other: object) -> object:
         if isinstance(other, (np.ndarray, np.generic)):
             other = other.item() if other.ndim == 0 else paddle.to_tensor(other)
-        if isinstance(other, (str, paddle.dtype)) and row in ("equal", "not_equal"):
-            other = float("nan")  # no element is equal to it
+        if row in ("equal", "not_equal"):
+            if isinstance(other, paddle.dtype):
+                other = float("nan")  # no element is equal to it
+            if isinstance(other, str):
+                other = float(found[0]) if (found := NUMBER.match(other)) else 0.0
+        if isinstance(other, str):
+            raise refuse(
+                f"a tensor and the text {other!r} are operands of one operator.",
+                "Eager Paddle takes the text for the number that it begins with, or for 0.",
+                "Write the number, `float(text)`; or remove the text.",
+                like=TypeError,
+            )
         if not isinstance(other, (Tensor, bool, int, float, complex)):
             return NotImplemented
         return record(f"Tensor.{name}", (self, other), {})

@@ -290,3 +290,8 @@ def complex_results_of_a_kernel(x):
 @example(paddle.ones([4, 3]))
 def view_by_a_kernel_of_paddle(x):
     return paddle._C_ops.view_slice(x, 0, 2)
+
+
+@example(X)
+def adds_a_text(x):
+    return x + "1.5"

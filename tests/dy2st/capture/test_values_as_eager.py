@@ -361,3 +361,17 @@ def test_an_index_error_has_the_index_and_the_size():
     ):
         with pytest.raises(IndexError, match=text):
             dy2st.to_static(f)(x, i)
+
+
+def test_a_tensor_and_a_text():
+    """Paddle takes a text for the number that it begins with, or for 0."""
+    texts = ["a", "1.5", " -2e0b", ".5", "inf", "", "0x1"]
+
+    def f(x):
+        return [x == text for text in texts] + [x != text for text in texts]
+
+    x = paddle.to_tensor([1.5, 0.0, -2.0, 0.5, float("inf")])
+    check.same(dy2st.to_static(f)(x), f(x))
+    for g in (lambda x: x + "a", lambda x: "a" + x, lambda x: x < "2"):
+        with pytest.raises(TypeError, match="the text '.' are operands of one operator"):
+            dy2st.to_static(g)(x)
