@@ -87,11 +87,11 @@ def length_changes() -> BaseException:
     )
 
 
-def check_lengths(over: LoopIterable, code: LoopCode) -> None:
+def check_lengths(over: LoopIterable, code: LoopCode | None = None) -> None:
     """Refuse a loop that has changed the length of a list that it runs over, unless Python has
     ended it before the end of the list."""
     if any(items.size() != n for items, n in over.lists):
-        if code.test is None or code.test() is not False:
+        if code is None or code.test is None or code.test() is not False:
             raise length_changes()
 
 
@@ -138,8 +138,7 @@ def in_turn(site: Loc, trip: Dim, why: str, of_layers: bool) -> tuple[str, Loc, 
 
 
 def picked(trace: Trace, item: object) -> object:
-    """Return the item of a list at the loop's index. It may not leave the loop: the list has it,
-    too."""
+    """The item of a list at the loop's index. It may not leave the loop: the list has it, too."""
     found = dynamic_lookup.flat((item,))
     trace.values.iterated.update(q._value for q in found if isinstance(q, FakeTensor))
     return item
@@ -274,8 +273,8 @@ class RemainingItems:
         """One by one, for code that is no `for` statement."""
         if self.over.is_open():
             raise NeedsConcrete("a sequence whose length is a size of the program is taken apart")
-        if not self.over.trip and any(items.size() != n for items, n in self.over.lists):
-            raise length_changes()
+        if not self.over.trip:
+            check_lengths(self.over)
         return map(self.over.item, range(self.over.trip))  # type: ignore[arg-type]
 
 
