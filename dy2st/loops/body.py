@@ -21,7 +21,7 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
-from dy2st.loops.chosen_lists import copied
+from dy2st.loops.chosen_containers import copied
 from dy2st.loops.containers import Row, carry_elements, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import concat_growth, padded_buffers
 from dy2st.loops.growth.appends import filled, segment
@@ -401,7 +401,7 @@ class BodyTrace(LoopTrace):
         rebound_containers.leave(self.known)
         for replaced in self.replaced:
             replaced.leave()
-        for new, among, held, stop, able in plan.chosen_lists:
+        for new, among, held, stop, able in plan.alternatives:
             lost = [q.first for q in self.replaced if q.left]
             after = {id(a): made for a, _, made in plan.containers.values()}
             kept = [after.get(id(q), q) for q in held if not any(q is p for p in lost)]

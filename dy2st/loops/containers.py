@@ -12,7 +12,7 @@ from typing import Any
 
 from dy2st.branches.chosen_containers import ChosenContainer
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
-from dy2st.loops.chosen_lists import are_held, check_chosen
+from dy2st.loops.chosen_containers import are_held, check_chosen
 from dy2st.loops.learned_facts import Path, refute
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.loops.refusals import set_in_loop
@@ -121,7 +121,7 @@ class ContainerPorts(LoopRecord):
     begins, ends: the places before the loop and after the body. listed: containers that the body
     has put into lists, by `id`. containers: by `id`, the containers
     that the body makes, with the ones before it and those after the loop; shared: those that two
-    places hold. doubtful: those after the loop that may be the ones from before it; chosen_lists:
+    places hold. doubtful: those after the loop that may be the ones from before it; alternatives:
     those of them that branches of the body have chosen, with the ones from before it. longer:
     the lists of `Learned.rebuilt`; extensions: what the body has left in their places, by `id`.
     """
@@ -139,7 +139,7 @@ class ContainerPorts(LoopRecord):
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[AmbiguousContainer] = []
-        self.chosen_lists: list[tuple[object, tuple[object, ...], list[object], Any, bool]] = []
+        self.alternatives: list[tuple[object, tuple[object, ...], list[object], Any, bool]] = []
         self.longer = {path: q for path, q in body_trace.known.rebuilt.items() if q is not None}
         self.extend()
 
@@ -443,7 +443,7 @@ class ContainerPorts(LoopRecord):
         if isinstance(doubt, ChosenContainer):
             kept = [*before[: -len(doubt.among)], *(copies.get(id(q), q) for q in doubt.kept)]
             able = doubt.able and not are_held(self, doubt.kept)
-            self.chosen_lists.append((made, before, kept, stop, able))
+            self.alternatives.append((made, before, kept, stop, able))
         elif not isinstance(length, int):
             self.doubtful.append(AmbiguousContainer(made, before, stop, length))
 

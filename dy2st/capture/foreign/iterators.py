@@ -37,7 +37,7 @@ from dy2st.trace.scalar import DTYPES
 from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace
 from dy2st.trace.user_stack import perform
-from ir import Op, SourceError
+from ir import Op, SourceError, Type
 from ir.program import Node
 from ir.uses import walk
 
@@ -54,6 +54,8 @@ ENDLESS = (itertools.count, itertools.cycle)
 MOST = 1000
 #: so often a call is translated again because an item has another structure than expected
 MOST_RETRIES = 8
+#: what `structure` gives for numbers
+NUMBERS = {kind: ("number", Type(dtype)) for kind, dtype in DTYPES.items()}
 REMEDY = "Call `next` outside of the translated function, and pass the value as an argument."
 TAKEN = "It has taken an item of the {}, with which the next translated call begins."
 ALONE = (
@@ -114,6 +116,9 @@ def structure(x: Any, leaves: list[Any]) -> object:
     """What all items have in common that a program takes, for comparison; collects the `leaves` of
     this one. Raises Refused for what a program does not take."""
     kind = type(x)
+    if kind in NUMBERS and (kind is not int or -(1 << 63) <= x < 1 << 63):
+        leaves.append(x)
+        return NUMBERS[kind]
     if kind is Ended or x is None:
         return kind
     if kind in (tuple, list) or isinstance(x, tuple) and hasattr(x, "_fields"):
@@ -248,19 +253,19 @@ class ItemCall:
         item = self.items.take()
         if isinstance(item, Ended) and not self.default:
             raise item.error
-        given = instead(item, self.default)
-        if not self.accepts(given):
+        given, found = instead(item, self.default), list[Any]()
+        if not self.accepts(given, found):
             what = "nothing more" if isinstance(given, Ended) else article(given)
             raise UnexpectedItem(
                 f"next() gives {what} now, which is of another type or size than what it gave "
                 "when the function was translated"
             )
-        found: list[Any] = []
-        structure(given, found)
         self.running.leaves = [*map(as_value, found)]
         for q, held in zip(found, self.running.leaves):
+            if not isinstance(held, np.ndarray):
+                continue
             before = CALL.arrays.setdefault(id(q), (q, held))[1]
-            if isinstance(held, np.ndarray) and held.tobytes() != before.tobytes():
+            if held.tobytes() != before.tobytes():
                 raise TypeError(
                     "next() gives an array a second time, which has been changed in between"
                 )
@@ -269,9 +274,9 @@ class ItemCall:
     def leaf(self, at: int) -> object:
         return self.running.leaves[at]
 
-    def accepts(self, item: object) -> bool:
+    def accepts(self, item: object, leaves: list[Any]) -> bool:
         try:
-            return structure(item, []) == self.expected
+            return structure(item, leaves) == self.expected
         except (Refused, TypeError):  # not an item for any program
             return False
 
@@ -348,7 +353,7 @@ def accepted(items: DrawnItems, calls: Mapping[int, ItemCall]) -> bool:
     """Whether a program takes the items that are kept."""
     last = max(calls)
     given = [(calls[min(k, last)], q) for k, q in enumerate(items.kept)]
-    return all(call.accepts(instead(q, call.default)) for call, q in given)
+    return all(call.accepts(instead(q, call.default), []) for call, q in given)
 
 
 @contextlib.contextmanager
