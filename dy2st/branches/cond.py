@@ -94,9 +94,10 @@ def decide(
     set_state: SetState,
     names: Sequence[str],
     again: int | None = None,
+    loop: bool = False,
 ) -> None:
     """Run the side that `test` says, at run time. `again`: the number of the decision, if it is
-    made once more."""
+    made once more. `loop`: as in `BranchMerge`."""
     at = error_exits.decision(trace.frame) if again is None else again
     assumed = error_exits.assumed(trace, test, at)
     if assumed is not None:
@@ -106,7 +107,7 @@ def decide(
     no = trace_branch(trace, orelse, get_state, set_state, facts[1], (at, False))
     if yes.failed is not None or no.failed is not None:
         return fail(trace, test, yes, no, then, orelse, get_state, set_state)
-    joiner = BranchMerge(trace, test, yes, no, names)
+    joiner = BranchMerge(trace, test, yes, no, names, loop)
     state = tuple(
         joiner.join(n, a, b) for n, a, b in zip(joiner.names, yes.state, no.state, strict=True)
     )

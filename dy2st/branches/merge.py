@@ -71,7 +71,8 @@ class MergeConflict(Exception):
 
 
 class BranchMerge:
-    """Merges the values that the two branches leave in the same place."""
+    """Merges the values that the two branches leave in the same place. `loop`: the first one is an
+    iteration of a loop, the other one its end."""
 
     def __init__(
         self,
@@ -80,8 +81,9 @@ class BranchMerge:
         yes: BranchTrace,
         no: BranchTrace,
         names: Sequence[str],
+        loop: bool = False,
     ) -> None:
-        self.trace, self.test, self.yes, self.no = trace, test, yes, no
+        self.trace, self.test, self.yes, self.no, self.loop = trace, test, yes, no, loop
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
         self.after = Builder()
@@ -242,7 +244,7 @@ class BranchMerge:
         return RuntimeScalar(lift(self.trace, x)._value, self.trace)
 
     def refusal(self, name: str, a: object, b: object) -> BaseException:
-        return self.stop(*difference(plain(name), a, b, self.trace.where()))
+        return self.stop(*difference(plain(name), a, b, self.loop))
 
     def stop(self, message: str, reason: str, remedy: str) -> BaseException:
         """The error to raise; for a condition on the index alone, the signal to unroll the loop."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import linecache
-
 from dy2st.branches.unresolved import remedy_of
 from dy2st.state.tree import describe
 from dy2st.trace.fake_tensor import Tensor
 from dy2st.trace.scalar import kind_of
 from dy2st.trace.undo import ItemLocation, Location
 from dy2st.trace.user_stack import user_name
-from ir import Loc
 
 
-def difference(what: str, a: object, b: object, loc: Loc) -> tuple[str, str, str]:
-    """The message, reason and remedy for values `a` and `b` of `what`, at the condition."""
+def difference(what: str, a: object, b: object, loop: bool) -> tuple[str, str, str]:
+    """The message, reason and remedy for values `a` and `b` of `what`, at the condition; `loop`: at
+    that of a loop."""
     sides = f"{describe(a)} where the condition holds, {describe(b)} where it does not."
     if {kind_of(a), kind_of(b)} == {int, float}:
         return (
@@ -23,7 +21,7 @@ def difference(what: str, a: object, b: object, loc: Loc) -> tuple[str, str, str
             "Let it be a float in both: `0.0` instead of `0`, `float(n)` instead of `n`.",
         )
     tensors = isinstance(a, Tensor) and isinstance(b, Tensor)
-    if tensors and linecache.getline(loc.file, loc.line).lstrip().startswith(("while ", "for ")):
+    if tensors and loop:
         return (
             f"{what} changes its type in a loop that data ends.",
             f"It is {describe(a)} after an iteration, {describe(b)} before it.",

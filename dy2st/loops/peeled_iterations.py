@@ -110,7 +110,8 @@ def unrolled(
 
             if of is not None:
                 lose(trace, of)
-            return decide(trace, go, rest, lambda: None, code.get_state, code.set_state, code.names)
+            state = (code.get_state, code.set_state, code.names, None, True)
+            return decide(trace, go, rest, lambda: None, *state)
         if go is not False:
             code.body(found[1])
             go = None

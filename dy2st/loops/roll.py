@@ -421,7 +421,7 @@ class LoopRoller:
             traced.append(True)
 
         code = self.code
-        state = (code.get_state, code.set_state, code.names)
+        state = (code.get_state, code.set_state, code.names, None, True)
         try:
             decide(self.trace, go, run, lambda: None, *state)
         except Refused as e:
