@@ -56,6 +56,8 @@ MOST = 1000
 MOST_RETRIES = 8
 #: what `structure` gives for numbers
 NUMBERS = {kind: ("number", Type(dtype)) for kind, dtype in DTYPES.items()}
+#: so many calls of `next` are traced, one behind the other
+MOST_AHEAD = 64
 REMEDY = "Call `next` outside of the translated function, and pass the value as an argument."
 TAKEN = "It has taken an item of the {}, with which the next translated call begins."
 ALONE = (
@@ -303,6 +305,12 @@ def drawn(trace: Trace, iterator: object, default: tuple[object, ...]) -> object
     items = DrawnItems.of(iterator)
     calls, count = trace.objects.drawn.setdefault(id(iterator), ({}, []))
     at = len(count)
+    if at > MOST_AHEAD:
+        raise refuse(
+            f"more than {MOST_AHEAD} calls of next() of one iterator in one call, each by itself.",
+            "Whether the iterator ends before is known only when the program runs.",
+            "Loop over a known number of elements: `for _ in range(n): x = next(it)`.",
+        )
     with trace.pause():
         item = items.peek(at)
     if items.draws and any(map(is_draw, walk(q for f in trace.frames for q in f.builder.ops))):

@@ -651,3 +651,18 @@ def test_an_item_is_a_copy_that_is_not_written():
     it = twice()
     with pytest.raises(TypeError, match="gives an array a second time, which has been changed"):
         dy2st.to_static(two_at_once)(X, it)
+
+
+def test_a_loop_up_to_the_end_of_a_generator_is_refused():
+    """Each translation sees no end: the items so far are followed by others."""
+
+    @dy2st.to_static
+    def f(x, it):
+        while True:
+            q = next(it, None)
+            if q is None:
+                return x
+            x = x + q
+
+    with pytest.raises(dy2st.SourceError, match=r"more than 64 calls of next\(\) of one iterator"):
+        f(X, (q for q in [1.0, 2.0]))
