@@ -106,7 +106,7 @@ class StaticFunction:
                     return result
                 entry = None
             signature = Signature(args, kwargs)
-            for entry in cache.entries.get(signature.key, ()):
+            for entry in cache.candidates(signature.key, signature.leaves):
                 result = entry.call(signature.leaves)
                 if result is not MISS:
                     entry.used, cache.latest = cache.clock(), entry

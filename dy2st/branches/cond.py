@@ -15,6 +15,7 @@ from dy2st.branches import error_exits
 from dy2st.branches.branch import BranchTrace, GetState, SetState, error_of_eager, trace_branch
 from dy2st.branches.merge import BranchMerge
 from dy2st.branches.merge_lists import settled
+from dy2st.branches.predicates import attempt, known_here, truth_here
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.state.arrays import tensor_of
 from dy2st.state.containers import list_pops
@@ -52,7 +53,7 @@ def condition(trace: Trace, value: Any) -> Any:
         return tensor_truth(trace, value) if known is None else bool(known > 0)
     if is_runtime_scalar(value):
         value = number.fixed(value)
-        return number.truth(value) if is_runtime_scalar(value) else value
+        return truth_here(trace, value) if is_runtime_scalar(value) else value
     if is_symint(value):
         return value != 0
     check_keys(value)
@@ -95,24 +96,34 @@ def decide(
     names: Sequence[str],
     again: int | None = None,
     loop: bool = False,
+    either: bool = False,
 ) -> None:
     """Run the side that `test` says, at run time. `again`: the number of the decision, if it is
-    made once more. `loop`: as in `BranchMerge`."""
+    made once more. `loop`: as in `BranchMerge`. `either`: the caller knows what to do with values
+    of two types."""
+    truth = known_here(trace, test)
+    if not is_runtime_scalar(truth):
+        (then if truth else orelse)()
+        return None
     at = error_exits.decision(trace.frame) if again is None else again
     assumed = error_exits.assumed(trace, test, at)
     if assumed is not None:
         return error_exits.follow(trace.frame, then if assumed else orelse)
     facts = known(test, "implies"), negated(known(test, "implied"))
-    yes = trace_branch(trace, then, get_state, set_state, facts[0], (at, True))
-    no = trace_branch(trace, orelse, get_state, set_state, facts[1], (at, False))
-    if yes.failed is not None or no.failed is not None:
-        return fail(trace, test, yes, no, then, orelse, get_state, set_state)
-    joiner = BranchMerge(trace, test, yes, no, names, loop)
-    state = tuple(
-        joiner.join(n, a, b) for n, a, b in zip(joiner.names, yes.state, no.state, strict=True)
-    )
-    stores = joiner.stores()
-    appends, changed = joiner.appends(), joiner.changed()
+    with attempt(trace, test) as guard:
+        yes = trace_branch(trace, then, get_state, set_state, facts[0], (at, True))
+        no = trace_branch(trace, orelse, get_state, set_state, facts[1], (at, False))
+        if yes.failed is not None or no.failed is not None:
+            return fail(trace, test, yes, no, then, orelse, get_state, set_state)
+        joiner = BranchMerge(trace, test, yes, no, names, loop)
+        state = tuple(
+            joiner.join(n, a, b) for n, a, b in zip(joiner.names, yes.state, no.state, strict=True)
+        )
+        stores = joiner.stores()
+        appends, changed = joiner.appends(), joiner.changed()
+        guard(state, yes.state, no.state, either)
+        guard([v for _, v in stores], unlike=joiner.unlike)
+        guard([q for _, items in appends for q in items])
     joiner.finish()
     for place, value in stores:
         trace.store(place, value, told=True)
@@ -151,6 +162,8 @@ def fail(
             )
         )
     check_not_trying(trace, test)
+    for side in (yes, no):
+        trace.frame.predicates.update(side.frame.predicates)
     error = yes.failed or no.failed
     assert error is not None
     if isinstance(error, StopIteration):
@@ -244,9 +257,13 @@ def check_not_trying(trace: Trace, test: RuntimeScalar | None = None) -> None:
 
 # ---------------------------------------------------------------- values
 def choose(
-    trace: Trace, test: RuntimeScalar, then: Callable[[], object], orelse: Callable[[], object]
+    trace: Trace,
+    test: RuntimeScalar,
+    then: Callable[[], object],
+    orelse: Callable[[], object],
+    either: bool = False,
 ) -> Any:
-    """`then() if test else orelse()`."""
+    """`then() if test else orelse()`; `either`: as in `decide`."""
     held: list[object] = [UNDEF]
 
     def set_state(values: tuple[object, ...]) -> None:
@@ -256,7 +273,8 @@ def choose(
         return lambda: set_state((f(),))
 
     names = ("the value",)
-    decide(trace, test, side(then), side(orelse), lambda: (held[0],), set_state, names)
+    sides = side(then), side(orelse)
+    decide(trace, test, *sides, lambda: (held[0],), set_state, names, either=either)
     return held[0]
 
 

@@ -86,6 +86,7 @@ class BranchMerge:
         self.trace, self.test, self.yes, self.no, self.loop = trace, test, yes, no, loop
         self.names = [n.rstrip("=") for n in names]
         self.outs: list[Join] = []
+        self.unlike = False  # in requiring a gradient
         self.after = Builder()
         self.known: dict[tuple[int, int], tuple[object, object, object]] = {}
         self.merged: dict[tuple[int, int], tuple[object, object, object]] = {}
@@ -276,6 +277,7 @@ class BranchMerge:
         then, orelse = self.value(self.yes, a), self.value(self.no, b)
         outer = self.out(a._value.type, hint, then, orelse)
         self.doubt(outer, self.certainty(a), self.certainty(b))
+        self.unlike |= a.stop_gradient is not b.stop_gradient
         return self.trace.fake(outer, a.stop_gradient and b.stop_gradient)
 
     def growing(self, name: str, a: Any, b: Any) -> object:

@@ -108,6 +108,13 @@ def uncertain(merge: Any, items: list[Any], there: bool, error: BaseException) -
     return out
 
 
+def is_uncertain(x: object) -> bool:
+    """Whether data decides if the list has it, or how many elements it has behind it."""
+    if issubclass(type(x), ExtendedList):  # which a look at `__class__` would read
+        return vars(x)["error"] is not None
+    return issubclass(type(x), (ConditionalElement, StackedRun))
+
+
 def outlives(trace: Trace, x: object) -> bool:
     """Whether the sizes of an element are known behind the branch."""
     x = x.item if isinstance(x, ConditionalElement) else x
@@ -235,6 +242,7 @@ __all__ = [
     "appended",
     "check_appended",
     "extension",
+    "is_uncertain",
     "half_element",
     "changed_keys",
     "elements",

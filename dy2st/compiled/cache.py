@@ -12,7 +12,8 @@ import itertools
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from dy2st.capture.foreign.iterators import told
@@ -43,6 +44,7 @@ from dy2st.state.dynamic_numbers import DynamicNumbers
 from dy2st.state.signature import Signature
 from dy2st.state.strings import is_lazy
 from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.signals import RetraceForTruth
 from dy2st.trace.user_stack import is_internal, user_loc
 from ir import SourceError
 
@@ -85,6 +87,23 @@ def changes_of(entry: Entry, leaves: Sequence[object]) -> list[GuardChange]:
     return found
 
 
+def guarding(
+    numbers: DynamicNumbers | None,
+    function: Callable[..., object],
+    signature: Signature,
+    spec: Sequence[object] | None,
+    *options: Any,
+    **more: Any,
+) -> Entry:
+    """A translation, with the truths of conditions on `numbers` as guards where it needs them."""
+    while True:
+        try:
+            return translate(function, signature, spec, numbers, *options, **more)
+        except RetraceForTruth as stop:
+            assert numbers is not None
+            numbers.guarded.add(stop.site)
+
+
 @contextlib.contextmanager
 def silent() -> Iterator[None]:
     """Suppress prints of all threads, and the logs and warnings of this one: they have been
@@ -106,6 +125,37 @@ def silent() -> Iterator[None]:
             logging.Logger.handle = original  # type: ignore[method-assign]
 
 
+class Candidates(tuple[Entry, ...]):
+    """The entries of one key, newest first. Those that ask the same of the numbers of a call are
+    found by the answers, however many there are."""
+
+    tables: dict[object, tuple[Callable[[Sequence[object]], object], dict[object, list[Entry]]]]
+    rest: list[Entry]
+
+    @staticmethod
+    def made(entries: Iterable[Entry]) -> Candidates:
+        new = Candidates(entries)
+        new.tables, new.rest = {}, [q for q in new if not q.asked.keys]
+        for entry in new:
+            if entry.asked.keys:
+                _, known = new.tables.setdefault(entry.asked.keys, (entry.asked.of, {}))
+                known.setdefault(entry.asked.values, []).append(entry)
+        return new
+
+    def of(self, leaves: Sequence[object]) -> Iterable[Entry]:
+        """Those that may accept a call with these leaves."""
+        return self.answering(leaves) if self.tables else self
+
+    def answering(self, leaves: Sequence[object]) -> Iterator[Entry]:
+        for ask, known in self.tables.values():
+            try:
+                answers = ask(leaves)
+            except (AttributeError, LookupError, TypeError, ArithmeticError, ValueError):
+                continue
+            yield from known.get(answers, ())
+        yield from self.rest
+
+
 class Cache:
     """The entries of a function, and what its calls have shown of its numbers.
 
@@ -125,7 +175,7 @@ class Cache:
     ) -> None:
         self.function, self.input_spec = function, input_spec
         self.options = checkpoint, tuple(donate), device
-        self.entries: dict[object, tuple[Entry, ...]] = {}
+        self.entries: dict[object, Candidates] = {}
         self.numbers = DynamicNumbers()
         self.reasons: dict[Entry, RecompileReason] = {}
         self.clock: Callable[[], int] = itertools.count(1).__next__
@@ -138,7 +188,12 @@ class Cache:
         if self.numbers.leaves:
             yield self.numbers.key(signature)
         if self.input_spec is not None:
-            yield signature.general
+            yield self.numbers.key(signature, signature.general)
+
+    def candidates(self, key: object, leaves: Sequence[object]) -> Iterable[Entry]:
+        """The entries under a key that may accept a call with these leaves."""
+        found = self.entries.get(key)
+        return () if found is None else found.of(leaves)
 
     def call(self, signature: Signature) -> object:
         """The result of a call: of the entry that accepts it, or of a new one."""
@@ -147,7 +202,7 @@ class Cache:
             while True:
                 made = self.made
                 for key in self.keys(signature):
-                    for entry in self.entries.get(key, ()):
+                    for entry in self.candidates(key, signature.leaves):
                         result = entry.call(signature.leaves)
                         if result is not MISS:
                             entry.used, self.latest = self.clock(), entry
@@ -217,9 +272,9 @@ class Cache:
         loops = path.loops if isinstance(path, UnrolledError) else ()
         unrolled = {**(again.unrolled or {}), **dict.fromkeys(loops, "an error is raised in it")}
         with TRANSLATING, self.lock:
-            made = translate(
-                self.function, signature, again.spec, again.dynamic, device=self.options[2],
-                path=None if loops else path, unrolled=unrolled,  # type: ignore[arg-type]
+            made = guarding(
+                again.dynamic, self.function, signature, again.spec, device=self.options[2],
+                path=None if loops else path, unrolled=unrolled,
             )  # fmt: skip
         self.take_turns(made)
         known[:] = [*known[1 - MOST_ENDINGS :], (path, made)]
@@ -231,8 +286,9 @@ class Cache:
         return self.accepting(signature) or self.translate(signature, made)
 
     def accepting(self, signature: Signature) -> Entry | None:
-        found = (e for key in self.keys(signature) for e in self.entries.get(key, ()))
-        return next((e for e in found if e.accepts(signature.leaves)), None)
+        leaves = signature.leaves
+        found = (e for key in self.keys(signature) for e in self.candidates(key, leaves))
+        return next((e for e in found if e.accepts(leaves)), None)
 
     # ------------------------------------------------------------ making entries
     def translate(self, signature: Signature, made: int) -> Entry:
@@ -247,32 +303,37 @@ class Cache:
                 entry = self.translated(signature, spec)
                 if spec is None or entry.accepts(signature.leaves):
                     break
-            general = spec is not None
-            key = signature.general if general else self.numbers.key(signature)
+            key = self.numbers.key(signature, None if spec is None else signature.general)
             if self.reasons:
                 entry.learn(max(self.reasons, key=lambda known: known.used))
             self.make_room()
             self.take_turns(entry)
             set_direct(entry, signature, key)
             entry.used, self.latest = self.clock(), entry
-            self.entries[key] = (entry, *self.entries.get(key, ()))
-            self.reasons[entry] = reason
+            self.entries[key] = Candidates.made((entry, *self.entries.get(key, ())))
+            self.reasons[entry] = replace(reason, case=reason.case.moving(self.numbers.leaves))
             self.made += 1
         return entry
 
     def translated(self, signature: Signature, spec: Sequence[object] | None) -> Entry:
         """A new translation, with dynamic numbers as inputs if the function allows it."""
-        self.numbers.learn(self.reasons, self.entries, signature)
-        if self.numbers:
+        numbers = self.numbers
+        numbers.learn(self.reasons, self.entries, signature)
+        while numbers:
+            before = set(numbers.guarded)
             try:
-                return translate(self.function, signature, spec, self.numbers, *self.options)
+                return guarding(numbers, self.function, signature, spec, *self.options)
             except SourceError:
-                self.numbers.pin()
+                if not numbers.guard_more(everywhere=True):
+                    numbers.pin()
             except Exception as error:  # of Python, to which an input is no number; or of the user
                 if is_internal(error):
                     raise
+                if numbers.guard_more(everywhere=False):
+                    continue
+                numbers.guarded = before
                 entry = translate(self.function, signature, spec, None, *self.options)
-                self.numbers.pin()
+                numbers.pin()
                 return entry
         return translate(self.function, signature, spec, None, *self.options)
 
@@ -296,7 +357,8 @@ class Cache:
         oldest = min(self.reasons, key=lambda entry: entry.used)
         for key, entries in list(self.entries.items()):
             if oldest in entries:
-                self.entries[key] = rest = tuple(q for q in entries if q is not oldest)
+                rest = Candidates.made(q for q in entries if q is not oldest)
+                self.entries[key] = rest
                 if not rest:
                     del self.entries[key]
         del self.reasons[oldest]

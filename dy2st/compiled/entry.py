@@ -13,6 +13,7 @@ from typing import Any
 
 import paddle
 
+from dy2st.branches.predicates import Asked, nothing_asked
 from dy2st.compiled import arguments
 from dy2st.compiled.autograd import recorded
 from dy2st.compiled.error_exits import ErrorPath, RetraceInputs, UnrolledError, rewinding
@@ -58,7 +59,8 @@ class Translation:
     `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host
     calls that are made in front of the program: their inputs are the last ones. `errors` are those
     of the user that data may raise; `again` says how a program is made that ends in one. `early`
-    are tensors, by `id` of their `TracedInput`, that are read before all host calls only.
+    are tensors, by `id` of their `TracedInput`, that are read before all host calls only. `asked`:
+    of the numbers of a call.
     """
 
     program: Program
@@ -76,6 +78,7 @@ class Translation:
     again: RetraceInputs | None = None
     early: Container[int] = ()
     device: Device = CPU
+    asked: Asked = Asked((), (), nothing_asked)
 
     @property
     def written(self) -> set[Value]:
@@ -113,7 +116,7 @@ class Entry:
         self.alive = arguments.kept_alive(signature.leaves)
         bound = {id(q) for q in made.bound}
         self.compared = {a for a, q in zip(self.args, self.traced) if id(q) in bound}
-        self.training, self.again, self.used = made.training, made.again, 0
+        self.training, self.again, self.asked, self.used = made.training, made.again, made.asked, 0
         self.verified, self.trainable = set[Any](), bool(made.training) or not all(made.plan.flags)
         self.numbers, self.checks = made.guards.numbers, GuardChecks.of(made.guards)
         terms, written = made.guards.terms, made.written
@@ -296,7 +299,9 @@ class _CallWriter:
         self.members()
         for r in self.program.requires:
             self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
-        self.line("except (AttributeError, KeyError, IndexError, TypeError): return _MISS")
+        errors = "AttributeError, KeyError, IndexError, TypeError"
+        errors += ", ArithmeticError, ValueError" if self.made.asked.keys else ""
+        self.line(f"except ({errors}): return _MISS")
 
     def host_calls(self, tensors: Sequence[str]) -> None:
         """Make the host calls: nothing may answer MISS from here on."""

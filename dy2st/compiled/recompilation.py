@@ -7,8 +7,8 @@ the user's names for what they read. From both follow the text of `dy2st.explain
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -33,7 +33,14 @@ class GuardChange:
     before: str
     after: str
 
+    @property
+    def is_truth(self) -> bool:
+        """Whether it is that of a condition, as the user has written it."""
+        return self.name.startswith("`")
+
     def __str__(self) -> str:
+        if self.is_truth and {self.before, self.after} == {"True", "False"}:
+            return f"{self.name} was {self.before.lower()}, is {self.after.lower()}"
         if self.before != self.after:
             return f"{self.name} changed from {self.before} to {self.after}"
         if self.after.startswith("an array "):
@@ -72,7 +79,7 @@ class GuardChecks:
         """Evaluate a term as the call does, where an error means that the program does not fit."""
         try:
             return eval(expression, space)
-        except (AttributeError, KeyError, IndexError, NameError, TypeError):
+        except (AttributeError, LookupError, NameError, TypeError, ArithmeticError, ValueError):
             return default
 
     def raise_defect(self, leaves: object) -> None:
@@ -106,12 +113,15 @@ class RecompileWarning(UserWarning):
 
 @dataclass(frozen=True)
 class Argument:
-    """A leaf of a call's arguments; `shape` and `dtype` of tensors."""
+    """A leaf of a call's arguments; `shape` and `dtype` of tensors. `moves`: an input of the
+    program that is a number of this `kind`."""
 
     name: str
     text: str
     shape: tuple[int, ...] | None = None
     dtype: str = ""
+    kind: type | None = None
+    moves: bool = False
 
 
 @dataclass(frozen=True)
@@ -126,9 +136,22 @@ class Specialization:
         arguments = tuple(map(argument, names, signature.leaves))
         return Specialization(arguments, bool(signature.structure[0]))
 
+    def moving(self, leaves: Collection[int]) -> Specialization:
+        """The same, with these leaves as inputs."""
+        found = [
+            replace(q, moves=k in leaves and q.kind in (int, float))
+            for k, q in enumerate(self.arguments)
+        ]
+        return replace(self, arguments=tuple(found))
+
     def changes(self, other: Specialization) -> list[GuardChange]:
         """From this call to another."""
-        mine, now = ({q.name: q.text for q in c.arguments} for c in (self, other))
+        mine = {q.name: q.text for q in self.arguments}
+        moving = {q.name: q.kind for q in self.arguments if q.moves}
+        now = {
+            q.name: mine[q.name] if moving.get(q.name, 0) is q.kind else q.text
+            for q in other.arguments
+        }
         found = [
             GuardChange(n, mine.get(n, "not given"), now.get(n, "not given"))
             for n in dict.fromkeys((*mine, *now))
@@ -144,7 +167,7 @@ def argument(name: str, leaf: object) -> Argument:
     if isinstance(leaf, np.ndarray):
         return Argument(name, f"an array {leaf.dtype}{list(leaf.shape)}")
     if not isinstance(leaf, Tensor):
-        return Argument(name, described(leaf))
+        return Argument(name, described(leaf), kind=type(leaf))
     trained = "" if leaf.stop_gradient else " with a gradient"
     dtype = str(leaf.dtype).removeprefix("paddle.")
     return Argument(name, f"{tensor_text(leaf)}{trained}", tuple(leaf.shape), dtype)
@@ -175,14 +198,12 @@ def nearest(
 ) -> list[GuardChange]:
     """Return the differences to the most similar earlier call, given the newest first: changed
     arguments, or changes of the values that the program of that call has read."""
-    best: list[GuardChange] | None = None
-    for other, reads in made:
-        found = other.changes(case)
-        if not found:
-            return reads()
-        if best is None or len(found) < len(best):
-            best = found
-    return best or []
+    calls = [(other.changes(case), reads) for other, reads in made]
+    same = [reads() for found, reads in calls if not found]
+    truths = [q for q in same if any(c.is_truth for c in q)]
+    if same:
+        return min(truths, key=len, default=same[0])
+    return min((found for found, _ in calls), key=len, default=[])
 
 
 # ---------------------------------------------------------------- the whole

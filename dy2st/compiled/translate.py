@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dy2st.branches import predicates
 from dy2st.branches.cond import choose
 from dy2st.branches.error_exits import final_paths
 from dy2st.capture import intercept
@@ -216,11 +217,13 @@ def _traced(given: TranslationRequest) -> Entry:
     """One trace, with what earlier ones have found."""
     function = given.function
     hooks = Hooks(
-        make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer, choose
-    )
+        make_fake, lambda value, kind: number_tensor(value), calls.fn, calls.call_layer, choose,
+        predicates.known_number,
+    )  # fmt: skip
     trace = Trace(user_names(function), user_loc, hooks)
     if given.dynamic is not None:
         trace.dynamic = given.dynamic.places | {("leaf", k) for k in given.dynamic.leaves}
+        trace.inputs.guarded, trace.inputs.needed = given.dynamic.guarded, given.dynamic.needed
     facts = trace.loop_facts
     facts.unrolled, facts.over_layers = given.unrolled, given.over_layers
     trace.endings.ahead = None if given.path is None else list(given.path)
@@ -388,8 +391,9 @@ def _compiled(trace: Trace, given: TranslationRequest, program: Program, plan: O
             trace.frames[0].notes, ends, policy, given.again, program=displayed,
             schedule=executable.report,
         ), training, frozenset(loud), calls, trace.endings.errors,
-        RetraceInputs(given.spec, given.dynamic, dict(given.unrolled), paths, items), early,
-        given.device,
+        RetraceInputs(
+            given.spec, given.dynamic and given.dynamic.copy(), dict(given.unrolled), paths, items
+        ), early, given.device, predicates.note(trace.guards, trace.frame.predicates.values()),
     )  # fmt: skip
     return Entry(made, given.signature)
 

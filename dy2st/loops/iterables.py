@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from dy2st.branches.predicates import known_here
 from dy2st.capture.indexing.items import getitem
 from dy2st.loops.loop_code import LoopCode, LoopIterable
 from dy2st.state.arrays import is_array
@@ -221,7 +222,7 @@ def as_index(trace: Trace, x: object) -> object:
         return truncated(found) if fake._value.type.dtype.differentiable else found
     if is_runtime_scalar(x) and x.kind is float:
         raise TypeError("'float' object cannot be interpreted as an integer")
-    return x
+    return known_here(trace, x)
 
 
 def _shape(trace: Trace, x: Tensor) -> tuple[Dim, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dy2st.branches.cond import condition, decide
+from dy2st.branches.predicates import testing
 from dy2st.loops.record import Goes
 from dy2st.state.traced_list import TraceList
 from dy2st.trace.scalar import RuntimeScalar
@@ -71,9 +72,10 @@ class LoopCode:
         exists = True if over.more is None else condition(trace, over.more(i))
         if self.test is None or exists is False:
             return exists
-        if exists is True:
+        if exists is not True:
+            return both(trace, exists, self.test)
+        with testing(trace):
             return condition(trace, self.test())
-        return both(trace, exists, self.test)
 
 
 def both(trace: Trace, first: RuntimeScalar, test: Callable[[], object]) -> Goes:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import paddle
 
+from dy2st.branches.predicates import known_index
 from dy2st.branches.unresolved import Unresolved, here
 from dy2st.capture.foreign.draws import drawing
 from dy2st.capture.indexing.items import old_items
@@ -266,7 +267,7 @@ BUILTINS: dict[int, Callable[..., object]] = {
 
 # ---------------------------------------------------------------- items
 def load_item(obj: object, index: object) -> object:
-    return here(item_of(here(obj), here(index)))
+    return here(item_of(here(obj), known_index(here(index))))
 
 
 def item_of(obj: object, index: object) -> object:

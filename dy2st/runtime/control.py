@@ -19,6 +19,7 @@ from paddle.nn import Layer
 
 from dy2st.branches import error_exits
 from dy2st.branches.cond import check_not_trying, choose, condition, decide, settled_condition
+from dy2st.branches.predicates import known_index
 from dy2st.branches.unresolved import Unresolved, here, is_none, unreadable
 from dy2st.capture.dispatch import drop_ops
 from dy2st.capture.indexing.masks import MaskedSelection
@@ -221,7 +222,7 @@ def _connected(go_on: bool, thunks: tuple[Callable[[], object], ...]) -> object:
         if bool(known) is not go_on:
             return value
         value = thunk()
-    return value
+    return known_index(value) if is_runtime_scalar(value) and value.kind is bool else value
 
 
 def _later(
@@ -240,15 +241,16 @@ def _later(
         return not go_on if is_runtime_scalar(first) and first.kind is bool else first
 
     mark, ops = trace.undo_log.mark(), len(trace.builder.ops)
-    out = choose(trace, known, other, keep) if go_on else choose(trace, known, keep, other)
+    sides = (other, keep) if go_on else (keep, other)
+    out = choose(trace, known, *sides, either=True)
     if type(out) is not Unresolved:
         return out
     trace.undo_log.undo_to(mark)
     drop_ops(trace, ops)
     error = out.__dict__["error"]
-    sides = (lambda: truth_or(trace, other(), error)), (lambda: not go_on)
+    truths = (lambda: truth_or(trace, other(), error)), (lambda: not go_on)
     either = unreadable(error)
-    either.__dict__["truth"] = choose(trace, known, *(sides if go_on else sides[::-1]))
+    either.__dict__["truth"] = choose(trace, known, *(truths if go_on else truths[::-1]))
     return either
 
 

@@ -16,7 +16,7 @@ from dy2st.state.signature import Signature
 from dy2st.trace.scalar import DTYPES, RuntimeScalar, is_runtime_scalar
 from dy2st.trace.trace import Trace
 from dy2st.trace.undo import CALL, AttributeLocation, ItemLocation, Location, kind_of
-from ir import Type
+from ir import Loc, Type
 
 KINDS = (int, float)
 
@@ -24,19 +24,32 @@ KINDS = (int, float)
 class DynamicNumbers:
     """The dynamic numbers that calls of a function have shown: `places` of attributes and items by
     key, and `leaves`, numbers of arguments by position. Those in `pinned` are constants for
-    good."""
+    good. `guarded` are places of the user at which programs are made for what follows from them,
+    None for all places; `needed` those at which a trace could have done with that."""
 
     def __init__(self) -> None:
         self.places: set[Any] = set()
         self.leaves: set[int] = set()
         self.pinned: set[object] = set()
+        self.guarded: set[Loc | None] = set()
+        self.needed: set[Loc | None] = set()
+
+    def copy(self) -> DynamicNumbers:
+        """As they are now."""
+        new = DynamicNumbers()
+        for name, value in vars(self).items():
+            setattr(new, name, set(value))
+        return new
 
     def __bool__(self) -> bool:
         return bool(self.places or self.leaves)
 
-    def key(self, signature: Signature) -> tuple[object, ...]:
-        """The key of the cache with the types of moving arguments instead of their values."""
-        first, *keys = signature.key
+    def key(
+        self, signature: Signature, general: tuple[object, ...] | None = None
+    ) -> tuple[object, ...]:
+        """The key of the cache, or the `general` one, with the types of moving arguments instead of
+        their values."""
+        first, *keys = general or signature.key
         for k in tuple(self.leaves):  # another thread may be learning
             if k < len(keys) and type(signature.leaves[k]) in KINDS:
                 keys[k] = type(signature.leaves[k])
@@ -55,19 +68,28 @@ class DynamicNumbers:
     @staticmethod
     def moved(key: tuple[object, ...], signature: Signature) -> list[int]:
         """The numbers that alone tell `key` from that of this call."""
-        mine = signature.key
-        if len(key) != len(mine) or key[0] != mine[0]:
-            return []
-        pairs = enumerate(zip(key[1:], mine[1:], signature.leaves))
-        other = [k for k, (a, b, q) in pairs if a != b and a is not type(q)]
         leaves = signature.leaves
-        return other if all(is_number(key[k + 1], type(leaves[k])) for k in other) else []
+        for mine in (signature.key, signature.general):
+            if len(key) != len(mine) or key[0] != mine[0]:
+                return []
+            pairs = enumerate(zip(key[1:], mine[1:], leaves))
+            other = [k for k, (a, b, q) in pairs if a != b and a is not type(q)]
+            if all(is_number(key[k + 1], type(leaves[k])) for k in other):
+                return other
+        return []
 
     def pin(self) -> None:
         """The last translation could not do with inputs: all are constants from now on."""
         self.pinned |= self.places | self.leaves
-        self.places.clear()
-        self.leaves.clear()
+        for found in (self.places, self.leaves, self.guarded, self.needed):
+            found.clear()  # type: ignore[attr-defined]
+
+    def guard_more(self, everywhere: bool) -> bool:
+        """After a trace that failed: guard what it could have done with, or all that follows from
+        numbers. Whether there is anything more."""
+        more = self.needed - self.guarded or ({None} - self.guarded if everywhere else set())
+        self.guarded |= more
+        return bool(more)
 
 
 def moved(key: tuple[object, ...], before: object, now: object) -> Iterator[tuple[object, ...]]:

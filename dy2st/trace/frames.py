@@ -63,7 +63,8 @@ class Frame:
     tables that it writes. `decisions`: how many conditions on data it has come to; `decision`: of a
     branch, which of those of the frame around it, and whether it holds. `stale`: the body has shown
     what the next trace has to know from its beginning; this one goes on to find all of it.
-    `unresolved`: places that a branch in the loop has left with several types. `derived`: what the
+    `unresolved`: places that a branch in the loop has left with several types. `predicates`: what
+    of the numbers of the call the ops belong to (`dy2st.branches.predicates`). `derived`: what the
     trace has made of values, by what these are (`dy2st.capture.data_sizes`); `makers`: the ops of
     the first `made` nodes, by their results. `differentiated`: carried tensors with respect to
     which the body takes a gradient, each with another one that its outputs read.
@@ -108,6 +109,7 @@ class Frame:
     made: int = 0
     notes: list[tuple[str, Loc, str]] = field(default_factory=list)
     requires: dict[str, Require] = field(default_factory=dict)
+    predicates: dict[Hashable, Any] = field(default_factory=dict)
 
     @contextmanager
     def emits_into(self, builder: Builder) -> Iterator[None]:

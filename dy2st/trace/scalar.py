@@ -16,8 +16,10 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, Protocol, TypeGuard
 
+import numpy as np
+
 from dy2st.trace.frames import TracedLoop
-from dy2st.trace.signals import NeedsConcrete, Refused
+from dy2st.trace.signals import NeedsConcrete, Refused, host_number_needed
 from dy2st.trace.trace_state import TraceInterface
 from dy2st.trace.user_stack import perform, raise_again, user_name
 from ir import Value
@@ -97,6 +99,9 @@ class RuntimeScalar:
     def __abs__(self) -> RuntimeScalar:
         row = self.home.emit("abs", [self.value], {})
         return like(self, row)
+
+    def __hash__(self) -> NoReturn:  # Python would keep the number itself as the key
+        raise stop(self, "a dict key")
 
     def __round__(self, *digits: object) -> NoReturn:
         raise stop(self, "round")
@@ -180,7 +185,7 @@ def stop(n: RuntimeScalar, use: str) -> BaseException:
         return NeedsConcrete(f"a number that the program computes is needed now ({use})", n.loops)
     name, call = user_name(n), n.home.values.hosted.get(n.value)
     if call is not None:
-        return host_number_needed(n, name, call, use)
+        return host_number_needed(n.home.where(), name, call, use)
     what = f"'{name}' is computed from a tensor, and" if name else "a number computed from a tensor"
     return Refused(
         f"{what} is needed while the program is traced ({use}).",
@@ -188,18 +193,6 @@ def stop(n: RuntimeScalar, use: str) -> BaseException:
         reason="Its value is known only when the program runs.",
         remedy="Compute with it as a tensor, or pass it in as an argument: shapes, list "
         "indices, dict keys and text need Python values.",
-    )
-
-
-def host_number_needed(n: RuntimeScalar, name: str, call: str, use: str) -> Refused:
-    """The number of a host call is another one on every call."""
-    what = f"'{name}' follows from {call}, and" if name else f"the result of {call}"
-    return Refused(
-        f"{what} is needed while the program is traced ({use}).",
-        n.home.where(),
-        reason="The call is made again on every call of the program, with another result.",
-        remedy="Draw outside of the translated function and pass the number as an argument; or "
-        "branch on it (`if i == 0: y = a(x)`), or index a stack of tensors with it.",
     )
 
 
@@ -211,26 +204,25 @@ def attribute(n: Any, name: str) -> BaseException:
     return AttributeError(f"'{n.__class__.__name__}' object has no attribute '{name}'")
 
 
-def _stop(name: str) -> Callable[..., NoReturn]:
-    def method(self: RuntimeScalar, *args: object) -> NoReturn:
-        raise stop(self, name)
+def needed(n: RuntimeScalar, use: str) -> Any:
+    """The number itself, for which the program is made then; raises the error for this use."""
+    if found := n.home.hooks.known_number(n):
+        return found[0]
+    raise stop(n, use)
 
-    return method
+
+def _needed(f: Callable[..., object], use: str) -> Callable[..., object]:
+    return lambda self, *args: f(needed(self, use), *args)
 
 
-_USES = {
-    "bool": "its truth, in code that is not translated",
-    "index": "an index, a length or a shape",
-    "int": "a shape, or an int in code that is not translated",
-    "float": "a float in code that is not translated",
-    "hash": "a dict key",
-    "str": "its text",
-    "format": "its text",
-    "trunc": "trunc()",
-    "array": "an array",
-}
-for _name, _use in _USES.items():
-    setattr(RuntimeScalar, f"__{_name}__", _stop(_use))
+_USES: dict[Callable[..., object], str] = {
+    bool: "its truth, in code that is not translated", np.array: "an array", str: "its text",
+    operator.index: "an index, a length or a shape", format: "its text",
+    int: "a shape, or an int in code that is not translated", math.trunc: "trunc()",
+    float: "a float in code that is not translated",
+}  # fmt: skip
+for _f, _use in _USES.items():
+    setattr(RuntimeScalar, f"__{_f.__name__}__", _needed(_f, _use))
 
 
 # ---------------------------------------------------------------- operands
@@ -423,6 +415,10 @@ def compare(home: TraceInterface, op: str, x: object, y: object) -> Any:
     a, b = kind_of(x), kind_of(y)
     if a is None or b is None:
         return NotImplemented
+    if home.inputs.testing:
+        known = [home.hooks.known_number(q) if type(q) is RuntimeScalar else () for q in (x, y)]
+        if any(known):
+            return getattr(operator, op)(*(k[0] if k else q for k, q in zip(known, (x, y))))
     dtype = F64 if float in (a, b) else I64
     left, right = value_in(home, x, dtype), value_in(home, y, dtype)
     return make(home, home.emit(COMPARISONS[op], [left, right], {}), x, y)
@@ -494,6 +490,6 @@ def negated(facts: frozenset[PathCondition]) -> frozenset[PathCondition]:
 __all__ = [
     "DTYPES", "PathCondition", "RuntimeScalar", "arithmetic", "attribute", "bits", "check",
     "compare", "fixed", "here", "is_mixed", "is_runtime_scalar", "is_runtime", "kind_of", "make",
-    "known", "negate", "negated", "plain", "settled", "sources", "stop", "truncated", "truth",
-    "under", "value_in",
+    "known", "needed", "negate", "negated", "plain", "settled", "sources", "stop", "truncated",
+    "truth", "under", "value_in",
 ]  # fmt: skip

@@ -119,6 +119,15 @@ class RetraceForAlias(BaseException):
         self.container = container
 
 
+class RetraceForTruth(BaseException):
+    """The branches of a condition on numbers of the call cannot be merged: trace again, with its
+    truth at this place as a guard."""
+
+    def __init__(self, site: Loc) -> None:
+        super().__init__("the truth of a condition on numbers")
+        self.site = site
+
+
 class RetraceForGradients(BaseException):
     """A function that is to be saved takes gradients itself: trace again, recording them."""
 
@@ -156,6 +165,18 @@ class Refused(BaseException):
     def __init__(self, error: SourceError | str, loc: Loc | None = None, **parts: str) -> None:
         self.error = SourceError(error, loc, **parts) if isinstance(error, str) else error
         super().__init__(str(self.error))
+
+
+def host_number_needed(loc: Loc, name: str, call: str, use: str) -> Refused:
+    """The number of a host call is another one on every call."""
+    what = f"'{name}' follows from {call}, and" if name else f"the result of {call}"
+    return Refused(
+        f"{what} is needed while the program is traced ({use}).",
+        loc,
+        reason="The call is made again on every call of the program, with another result.",
+        remedy="Draw outside of the translated function and pass the number as an argument; or "
+        "branch on it (`if i == 0: y = a(x)`), or index a stack of tensors with it.",
+    )
 
 
 #: what ops are to the user that no call has the name of

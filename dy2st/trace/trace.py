@@ -209,6 +209,8 @@ class Trace(Conditions):
         """A Python number as an input: int64 or float64, 0-d."""
         if key not in self.inputs.numbers:
             kind = type(value)
+            if kind is int and not -(1 << 63) <= value < 1 << 63:  # type: ignore[operator]
+                raise OverflowError(f"{name} has more than 64 bits")
             with self.pause():
                 tensor = self.hooks.make_tensor(value, kind)
             fake = self.add_input(tensor, "buffer", name, Type(DTYPES[kind]))
@@ -291,6 +293,7 @@ class Trace(Conditions):
         frame."""
         self.frame.notes += inner.notes
         self.frame.requires.update(inner.requires)
+        self.frame.predicates.update(inner.predicates)
         for root, loc in written.items():
             if self.values.frame_of[root] in self.frames:
                 self.mark_written(root, loc)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -24,6 +24,8 @@ class Hooks:
     make_tensor: a 0-d tensor for a Python number and its type.
     call: the converted form of a callable. call_layer: the converted call of a Layer.
     choose: the value of one of two functions, as a bool of the program says.
+    known_number: `(value,)` of a number that is needed as it is, where the program is made for the
+        value; else ().
     """
 
     make_fake: Callable[[Value, bool], Tensor]
@@ -31,6 +33,7 @@ class Hooks:
     call: Callable[[object], Any]
     call_layer: Callable[..., object]
     choose: Callable[..., object]
+    known_number: Callable[[Any], tuple[Any, ...]]
 
 
 @dataclass(eq=False)
@@ -39,13 +42,18 @@ class Inputs:
 
     names: kind and name of parameters and buffers, by `id`. by_id: inputs by the `id` of their
     tensor. numbers: inputs that are Python numbers, by the key of their location. containers: the
-    lists and dicts among the arguments, by `id`.
+    lists and dicts among the arguments, by `id`. guarded: the places of the user at which the
+    program is made for what follows from numbers, None for all. needed: those at which this trace
+    could have done with it. testing: comparisons are of the numbers themselves.
     """
 
     names: dict[int, tuple[str, str]]
     by_id: dict[int, TracedInput] = field(default_factory=dict)
     numbers: dict[object, Any] = field(default_factory=dict)
     containers: dict[int, Any] = field(default_factory=dict)
+    guarded: Collection[Loc | None] = ()
+    testing: bool = False
+    needed: set[Loc | None] = field(default_factory=set)
 
     def by_fake(self, fake: object) -> TracedInput | None:
         """The input whose tensor the trace has as `fake`."""
@@ -237,6 +245,8 @@ class TraceInterface(Protocol):
     trying: int
     values: ValueFacts
     sizes: SizeFacts
+    hooks: Hooks
+    inputs: Inputs
 
     @property
     def frame(self) -> Frame: ...

@@ -82,6 +82,18 @@ def sublayers(n: int) -> Any:
     return layer.forward
 
 
+def conditions(n: int) -> Any:
+    """A counter that decides about appends, which never come."""
+    layer: Any = Settings(0)
+    layer.step, layer.log = 1, []
+    lines = "".join(
+        f"    if self.step % {1000003 + k} == 0: self.log.append({k})\n" for k in range(n)
+    )
+    forward = function(f"    self.step += 1\n{lines}", {}, "forward(self, x)")
+    layer.forward = types.MethodType(forward, layer)
+    return layer.forward
+
+
 CASES: dict[str, tuple[int, int, Callable[[int], Any]]] = {
     "attributes of a Layer: int, float, str, None": (4, 200, attributes),
     "globals": (
@@ -120,6 +132,7 @@ CASES: dict[str, tuple[int, int, Callable[[int], Any]]] = {
         lambda n: reading("d['0']", 1, {"d": {str(k): paddle.zeros([2]) for k in range(n)}}),
     ),
     "sublayers that are called": (2, 20, sublayers),
+    "conditions on a counter: `self.step % 10 == 0`": (1, 41, conditions),
 }
 
 
