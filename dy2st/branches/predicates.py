@@ -32,6 +32,7 @@ from dy2st.trace.scalar import KINDS, RuntimeScalar, is_runtime_scalar, truth
 from dy2st.trace.signals import NeedsConcrete, Refused, RetraceForTruth
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.undo import (
+    CALL,
     ArgumentLocation,
     AttributeLocation,
     ItemLocation,
@@ -307,17 +308,17 @@ def named(guards: Guards, place: Any) -> str:
         inner: Any = place.place
         return f"{of}[{inner.index!r}]" if isinstance(inner, ItemLocation) else f"{of}.{inner.name}"
     if isinstance(place, ArgumentLocation):
-        return "the_argument"
+        return guards.named.get(id(place.get()), "the_argument")
     if isinstance(place, ItemLocation) and "__builtins__" in place.obj:
         return str(place.index)
     return guards.title(place.key, place)
 
 
 def test_shown(site: Loc) -> str:
-    """The user's condition at a place; "" where it is not known."""
+    """The user's condition at a place; "" where it is not known. Python 3.10 knows lines only."""
     text = expression(site)
-    if text == "" and site.column is not None:
-        line = linecache.getline(site.file, site.line)[site.column :].strip()
+    if text == "":
+        line = linecache.getline(site.file, site.line).encode()[site.column or 0 :].decode().strip()
         text = line.removeprefix("el") + " pass" * line.endswith(":")
     try:
         (found,) = ast.parse(text).body
@@ -348,8 +349,14 @@ def reading(guards: Guards, place: Any) -> str:
     return f"{guards.ref_constant(place)}.get()"
 
 
-def note(guards: Guards, predicates: Iterable[Predicate]) -> Asked:
-    """Add guards for these predicates, which come first: they tell most programs apart."""
+def note(guards: Guards, predicates: Iterable[Predicate], leaves: Sequence[object]) -> Asked:
+    """Add guards for these predicates, which come first: they tell most programs apart. `leaves`:
+    of the arguments of the call that is translated."""
+    with CALL.of(leaves):
+        return noted(guards, predicates)
+
+
+def noted(guards: Guards, predicates: Iterable[Predicate]) -> Asked:
     terms, before, parts = guards.terms, dict(guards.terms), list[str]()
     every = list[str]()
     dict.clear(terms)

@@ -393,7 +393,8 @@ def _compiled(trace: Trace, given: TranslationRequest, program: Program, plan: O
         ), training, frozenset(loud), calls, trace.endings.errors,
         RetraceInputs(
             given.spec, given.dynamic and given.dynamic.copy(), dict(given.unrolled), paths, items
-        ), early, given.device, predicates.note(trace.guards, trace.frame.predicates.values()),
+        ), early, given.device,
+        predicates.note(trace.guards, trace.frame.predicates.values(), signature.leaves),
     )  # fmt: skip
     return Entry(made, given.signature)
 

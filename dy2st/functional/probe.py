@@ -63,12 +63,14 @@ def discarded(trace: Trace, f: Callable[..., object], tensors: Sequence[Any]) ->
     """`f` on stand-ins of which only the types are known; its ops and changes are dropped."""
     mark, depth = trace.undo_log.mark(), len(trace.frames)
     types = [(lift(trace, x)._value.type, x.stop_gradient) for x in tensors]
-    trace.frames.append(Frame(branch=True))
+    frame = Frame(branch=True)
+    trace.frames.append(frame)
     try:
         return f(*(trace.fake(trace.new_value(t), stop) for t, stop in types))
     finally:
         del trace.frames[depth:]
         trace.undo_log.undo_to(mark)
+        trace.frame.predicates.update(frame.predicates)  # its types may follow from them
 
 
 SUBSTITUTES[id(found)] = found

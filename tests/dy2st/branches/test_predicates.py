@@ -358,6 +358,27 @@ def test_arguments(spec):
     ]
 
 
+def test_objects_as_arguments():
+    names = ["a", "b", "c"]
+
+    @dy2st.to_static
+    def f(x, run, of):
+        run.n += 1
+        of["k"] += 2
+        if run.n % 3 == 0:
+            run.log.append(x)
+        run.mode = names[of["k"] % 3]
+        return x + 1.0
+
+    for _ in range(2):
+        run, of = types.SimpleNamespace(n=0, log=[], of={"n": 0}), {"k": 0}
+        for k in range(12):
+            f(paddle.ones([2]), run, of)
+            assert (run.n, len(run.log), run.mode) == (k + 1, (k + 1) // 3, names[(2 * k + 2) % 3])
+    assert "`run.n % 3 == 0` was false, is true" in told(f)[2]
+    assert len(told(f)) <= 6
+
+
 def test_reasons():
     two, log = types.SimpleNamespace(n=0, of={"m": 0}), []
 
