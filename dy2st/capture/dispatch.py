@@ -52,7 +52,7 @@ def record(name: str, args: Sequence[object], kwargs: Mapping[str, object]) -> o
 
 
 def drop_ops(trace: Trace, count: int) -> None:
-    """Forget what a failed adapter emitted; index values among it must be made again."""
+    """Forget what a failed adapter or loop emitted; index values among it must be made again."""
     frame = trace.frame
     del frame.builder.ops[count:]
     present = {r for op in frame.builder.ops for r in op.results}
@@ -66,4 +66,5 @@ def drop_ops(trace: Trace, count: int) -> None:
     frame.indices = keep
     frame.derived.clear()
     frame.makers.clear()
+    frame.made = 0
     frame.made = 0

@@ -21,6 +21,7 @@ from dy2st.branches.unresolved import (
     unreadable,
     unresolved,
 )
+from dy2st.capture.dispatch import drop_ops
 from dy2st.loops.chosen_containers import copied
 from dy2st.loops.containers import Row, carry_elements, learn_fresh, name_of, note_copies
 from dy2st.loops.growth import concat_growth, padded_buffers
@@ -116,10 +117,18 @@ class BodyTrace(LoopTrace):
                 learn_early(self, resolve_under(begins[k], self.enters), self.found[k], k)
                 if type(self.found[k]) is not Unresolved and is_container(self.found[k]):
                     learn_fresh(self, begins[k], self.found[k], k)
+        notes, ops = len(trace.frame.notes), len(trace.builder.ops)
         trace.frame.notes.append(("while" if self.count else "scan", site, reason))
         trace.adopt(self.frame, written)
-        self.commit(plan, state, found)
-        layer_buffers.write_back(trace, self.frame)
+        try:
+            self.commit(plan, state, found)
+            layer_buffers.write_back(trace, self.frame)
+        except BaseException:  # a container may turn out to have another name only now
+            trace.undo_log.undo_to(mark)
+            self.code.set_state(state)
+            del trace.frame.notes[notes:]
+            drop_ops(trace, ops)
+            raise
 
     def trace_once(
         self, before: tuple[object, ...], old: dict[Path, object], asks: bool

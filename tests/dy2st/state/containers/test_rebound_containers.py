@@ -336,3 +336,30 @@ def test_a_container_that_is_changed_after_it_has_been_put_into_a_list(f):
 def test_such_a_container_in_a_loop_that_data_ends_is_refused():
     with pytest.raises(dy2st.SourceError, match="changed in place and also rebound"):
         dy2st.to_static(a_list_in_a_dict_changed_when_it_is_listed)(paddle.rand([3, 2]))
+
+
+def test_a_list_has_another_name_behind_the_inner_loop():
+    """That the rebound list cannot be told from the one before was found out when the loop had been
+    added to the program: it ran twice."""
+
+    def f(state, x, counts, u):
+        for _ in x:
+            for _ in x:
+                old = state.s
+                state.s[0] = x[0]
+                state.s = list(u)
+                counts[0] = counts[0] * 0.5 + 1
+
+            def first():
+                return old[0]  # noqa: B023
+
+        return old[0], state.s
+
+    for n in (1, 2, 3):
+        found = []
+        for function in (f, dy2st.to_static(f)):
+            state = types.SimpleNamespace(s=[paddle.zeros([2]), paddle.ones([2])])
+            counts, u = [paddle.zeros([2])], [paddle.full([2], 0.5), paddle.full([2], 0.25)]
+            out = function(state, paddle.full([n, 2], 3.0), counts, u)
+            found.append([q.tolist() for q in (out[0], *out[1], *state.s, counts[0])])
+        assert found[0] == found[1]
