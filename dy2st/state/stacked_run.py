@@ -263,6 +263,8 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
         if any(constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts):
             return None
     segments = [q for q in parts if isinstance(q, StackedRun)]
+    if not all(hasattr(q.tree, "number") for q in segments):  # containers beside other elements
+        return None
     numbers = {q.tree.number if isinstance(q, StackedRun) else is_runtime_scalar(q) for q in parts}
     if len(numbers) > 1:
         return None

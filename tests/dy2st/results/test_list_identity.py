@@ -333,3 +333,16 @@ def test_an_element_that_a_branch_or_a_loop_chooses(choose, c):
     (values, after, told), (wanted, wanted_after, _) = seen
     assert values == wanted and (after == wanted_after or told)
     assert not told or choose in (view_of_one, at_an_index_from_data)
+
+
+def test_tensors_of_one_loop_and_dicts_of_another():
+    def f(x):
+        ys = []
+        for row in x:
+            ys.append(row * 2.0)
+        for row in x:
+            ys.append({"row": row * 3.0})
+        return ys
+
+    x = paddle.arange(6, dtype="float32").reshape([3, 2])
+    check.same(dy2st.to_static(f)(x), f(x))

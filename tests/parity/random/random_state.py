@@ -3,14 +3,16 @@
 `source(seed)` gives the text of a Layer with state of its own, of the arguments that its caller
 keeps, and of what the caller does between two calls. Every statement is written for the containers
 as they are at that point: a `Shape` is a description of an object, and names of one object have one
-description. Four calls are compared with eager's in results, in the whole state with its identities
-(`tests/portrait.py`), and in gradients for a part. Used by tests/parity/random/test_random_state.py
-and scripts/fuzz/state.py.
+description. Four calls, nine of programs with counters, are compared with eager's in results, in
+the whole state with its identities (`tests/portrait.py`), in what is printed, and in gradients for
+a part. Used by tests/parity/random/test_random_state.py and scripts/fuzz/state.py.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
+import io
 import linecache
 import random
 import warnings
@@ -21,6 +23,7 @@ import numpy as np
 import paddle
 
 import dy2st
+from tests.parity.random.random_counters import CALLS, counted, has_counters
 from tests.parity.random.random_state_shapes import Shape, text_of
 from tests.parity.random.random_state_statements import Writer
 from tests.portrait import difference, portrait
@@ -33,7 +36,6 @@ from types import SimpleNamespace
 from tests.parity.random.state_functions import Obj, each, mix, pairs, put, step, total, v
 
 """
-CALLS = 4
 
 
 def source(seed: int) -> str:
@@ -48,6 +50,7 @@ def source(seed: int) -> str:
     arguments = [text_of(s, rng) for s in given.values()]
     body = w.program({**own, **given})
     between = w.between({**{n: w.env[n] for n in own}, **given})
+    made, body = counted(seed, made, body)
     lines = [
         HEAD,
         "class Net(nn.Layer):",
@@ -100,12 +103,13 @@ class Side:
         tensors, and the gradient."""
         random.seed(k)
         x = paddle.to_tensor(
-            np.random.default_rng(k).normal(size=[(3, 3, 4, 3)[k], 2]).astype("float32")
+            np.random.default_rng(k).normal(size=[(3, 3, 4, 3)[k % 4], 2]).astype("float32")
         )
         x.stop_gradient = not trained
-        result = self.call(x, (2, 2, 3, 1)[k], *self.given)
+        with contextlib.redirect_stdout(io.StringIO()) as shown:
+            result = self.call(x, (2, 2, 3, 1)[k % 4], *self.given)
         gradient = grads(result, x) if trained else None
-        whole = [result, self.state(), random.random()]
+        whole = [result, self.state(), random.random(), shown.getvalue()]
         drawn = [portrait(whole, tensors) for tensors in (True, False)]
         if trained:
             self.detach()
@@ -168,7 +172,7 @@ def compare(seed: int) -> str:
 def compared(seed: int, warned: Callable[[], bool]) -> str:
     trained, copied = seed % 4 == 0, False
     eager, static = Side(seed, False), Side(seed, True)
-    for k in range(CALLS):
+    for k in range(CALLS[has_counters(seed)]):
         try:
             want = eager.step(k, trained)
         except Exception:
