@@ -37,10 +37,11 @@ from dy2st.state.container_writes import Contents
 from dy2st.state.containers import (
     dynamic_lookup,
     layer_attributes,
-    layer_buffers,
+    layers,
     list_buffers,
     list_pops,
     rebound_containers,
+    table_rows,
 )
 from dy2st.state.containers.list_buffers import ListBuffer
 from dy2st.state.dynamic_numbers import keep_dynamic
@@ -99,7 +100,7 @@ class BodyTrace(LoopTrace):
             trace.frames.append(self.frame)
             settle_items(trace)
             plan = self.trace_once(before, old, asks)
-            layer_buffers.check_updates(trace, self.frame)
+            layers.check_updates(trace, self.frame)
             written = dict(self.frame.written)
         except BaseException as e:
             dynamic_lookup.forget(trace, self.loop)
@@ -122,13 +123,15 @@ class BodyTrace(LoopTrace):
         trace.adopt(self.frame, written)
         try:
             self.commit(plan, state, found)
-            layer_buffers.write_back(trace, self.frame)
+            layers.write_back(trace, self.frame)
         except BaseException:  # a container may turn out to have another name only now
             trace.undo_log.undo_to(mark)
             self.code.set_state(state)
             del trace.frame.notes[notes:]
             drop_ops(trace, ops)
             raise
+        self.frame.picked.clear()  # so that temporary lists are not kept alive
+        self.frame.observed.clear()
 
     def trace_once(
         self, before: tuple[object, ...], old: dict[Path, object], asks: bool
@@ -141,6 +144,7 @@ class BodyTrace(LoopTrace):
         queues = [self.queue(q) for q in self.known.queues.values()]
         list_pops.enter(self.frame)
         list_buffers.enter(trace, self.frame)
+        table_rows.enter(trace, self.frame)
         layer_attributes.enter(trace, self.frame, self.known.columns, self.known.places)
         for k, place in self.known.places.items():
             if held[k] is not MISSING:
@@ -392,6 +396,9 @@ class BodyTrace(LoopTrace):
                 made = StackedRun(length, segment(plan, item, group), self.loop, found)
             made = those_appended(plan, target, made)
             if id(target) in plan.fills:
+                if id(target) in self.known.tables and isinstance(self.loop.trip, int):
+                    places = plan.fills[id(target)].places(self.loop.trip)
+                    table_rows.leave(trace, target, places, self.loop)
                 filled(trace, target, made, plan.fills[id(target)])
             else:
                 target.note_append(made)

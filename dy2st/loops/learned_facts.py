@@ -34,7 +34,8 @@ class LearnedFacts:
     fresh: containers that each iteration makes anew; rewritten: those that it changes before;
     copied: lists that it may replace and then changes, by `id`; written: places whose tensors it
     writes in place and rebinds; shrinks: lists out of which it takes elements; queues: lists from
-    outside that the body shifts; fills: those that it stores at its index; buffers: those that it
+    outside that the body shifts; fills: those that it stores at its index, tables: lists of lists
+    among those, of which it changes the rows; buffers: those that it
     fills and reads, or stores at any place; columns: attributes of Layers that it stores; updated:
     buffers of Layers, one for each iteration, that it writes in place; trip: the largest number of
     iterations, whether it is exact, whether the test in front of the body has given it, and whether
@@ -64,6 +65,7 @@ class LearnedFacts:
     shrinks: dict[int, ListPops] = dataclasses.field(default_factory=dict)
     queues: dict[int, TraceList] = dataclasses.field(default_factory=dict)
     fills: dict[int, Any] = dataclasses.field(default_factory=dict)
+    tables: dict[int, TraceList] = dataclasses.field(default_factory=dict)
     columns: dict[Any, Any] = dataclasses.field(default_factory=dict)
     buffers: dict[int, ListAccess] = dataclasses.field(default_factory=dict)
     updated: set[tuple[int, ...]] = dataclasses.field(default_factory=set)

@@ -266,7 +266,7 @@ class LoopRoller:
             reached = peeling.moved(self.trace, self.over, self.code, known)
             try:
                 body = BodyTrace(self.trace, self.over, self.code, known, go)
-                body.loop.calls = call_stack()
+                body.loop.calls, body.loop.inner = call_stack(), len(self.trace.objects.partial) > 1
                 cuttable = peeling.most_apart(self.over, body.loop, self.open())
                 body.loop.cuttable = cuttable if self.again else 0
                 body.loop.leads = self.leads

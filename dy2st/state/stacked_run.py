@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -167,13 +168,46 @@ class StackedRun:
     """`trip` elements; `tree` is a `StackedLeaf`, or a tuple of trees for tuples and containers.
     `loop`: the loop that has appended them, if all of them are there. `items`: those that have been
     read, each with the frame that made it: an element is one object. `origin`: the parts of the
-    list that they have been taken from."""
+    list that they have been taken from. `given`: lists that have been read, `copies`: runs with
+    the same elements, `holders`: the lists that have had it. `moved`: the list that has had all of
+    the elements has these instead."""
 
     def __init__(
         self, trip: Dim, tree: Any, loop: TracedLoop | None = None, origin: tuple[object, ...] = ()
     ) -> None:
         self.trip, self.tree, self.loop, self.origin = trip, tree, loop, origin
         self.items: dict[int, tuple[Frame, object]] = {}
+        self.given: list[object] = []
+        self.copies: list[StackedRun] = []
+        self.holders: list[Callable[[], Any]] = []
+        self.moved = False
+
+    @property
+    def shared(self) -> bool:
+        """Whether several lists of the function may have the elements."""
+        return self.loop is None and not self.moved or len(self.held_by()) > 1
+
+    def held_by(self) -> set[int]:
+        """The lists that have the run, by `id`."""
+        lists = [x for q in self.holders if (x := q()) is not None]
+        return {id(x) for x in lists if any(part is self for part in x.raw())}.union(
+            *(q.held_by() for q in self.copies)
+        )
+
+    def part(self, trace: Trace, at: slice) -> StackedRun:
+        """`self[start:stop]` for the list that has had the whole run."""
+        made, first = self.slice(trace, at), at.start or 0
+        self.copies.pop()
+        made.moved = not self.shared
+        made.items = {k - first: q for k, q in self.items.items() if k >= first}
+        made.given, made.copies = self.given, self.copies
+        return made
+
+    def lists(self) -> Iterator[object]:
+        """The lists that have been read of elements that are lists."""
+        yield from self.given
+        for q in self.copies:
+            yield from q.lists()
 
     def source(self) -> TracedLoop | None:
         """The loop that has appended the elements, or those that they are taken from."""
@@ -193,6 +227,8 @@ class StackedRun:
         made = mapped(lambda leaf: leaf.item(trace, i), self.tree)
         self.note(trace, i, made, ())
         made = unpacked(trace, made)
+        if isinstance(made, list):
+            self.given.append(made)
         if type(i) is int:
             self.items[i] = trace.frame, made
         return made
@@ -219,7 +255,12 @@ class StackedRun:
             return Unstacked(leaf.stacked(trace, 0)[at], leaf.number, leaf.members)
 
         tree = mapped(cut, self.tree)
-        return StackedRun(trace_length(tree), tree, origin=(self,))
+        if type(self.trip) is int and all(type(q) is not Unstacked for q in leaves_of(tree)):
+            made = StackedRun(len(range(self.trip)[at]), tree, origin=(self,))
+        else:
+            made = StackedRun(trace_length(tree), tree, origin=(self,))
+        self.copies.append(made)
+        return made
 
 
 def taken_from(trace: Trace, item: object) -> tuple[StackedRun, ...]:
@@ -254,6 +295,9 @@ def joined(trace: Trace, parts: list[Any]) -> StackedRun | None:
         ]  # fmt: skip
         trees = [q.tree for q in columns if q is not None]
         whole = StackedRun(size, regrouped(first, trees), origin=given)
+        for q in given:
+            if isinstance(q, StackedRun):
+                q.copies.append(whole)
         return whole if len(trees) == len(columns) else None
     known = [constant_of(q.tree if isinstance(q, StackedRun) else q) for q in parts]
     if any(known):
@@ -298,6 +342,13 @@ def length_of(parts: Sequence[object]) -> Dim:
     for q in parts:
         total = total + (q.trip if isinstance(q, StackedRun) else 1)
     return total
+
+
+def hold(parts: Sequence[object], by: object) -> None:
+    """A list has these parts now."""
+    for q in parts:
+        if isinstance(q, StackedRun):
+            q.holders.append(weakref.ref(by))
 
 
 def value_of(trace: Trace, x: Any) -> Value:
@@ -410,20 +461,6 @@ def below(trace: Trace, x: Any, y: Any) -> Any:
     return gap < 0
 
 
-def between(items: list[object], start: int, stop: int | None) -> list[object]:
-    """`items[start:stop]` where data decides how many there are."""
-    n = len(items)
-    low = max(n + start, 0) if start < 0 else min(start, n)
-    if stop is None:
-        high = n
-    else:
-        high = max(n + stop, 0) if stop < 0 else min(stop, n)
-    return [items[i] for i in range(low, high)]
-
-
-between.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
-
-
 def mapped(f: Callable[[Any], object], tree: object) -> Any:
     if not isinstance(tree, tuple):
         return f(tree)
@@ -456,6 +493,6 @@ def moves(part: object) -> bool:
 
 
 __all__ = [
-    "KnownValue", "StackedLeaf", "ScanReference", "StackedRun", "Unstacked", "below", "between",
+    "KnownValue", "StackedLeaf", "ScanReference", "StackedRun", "Unstacked", "below", "hold",
     "joined", "length_of", "mapped", "stacked_pieces",
 ]  # fmt: skip

@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from dy2st.state.containers import dynamic_lookup, list_buffers, list_fills, list_pops
+from dy2st.state.containers import dynamic_lookup, list_buffers, list_fills, list_pops, table_rows
 from dy2st.state.containers import list_recurrences as recurrences
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED, MOST_WRITTEN_OUT, is_later
 from dy2st.state.stacked_run import (
@@ -20,8 +20,8 @@ from dy2st.state.stacked_run import (
     StackedLeaf,
     StackedRun,
     Unstacked,
-    between,
     element_at,
+    hold,
     joined,
     length_of,
     mapped,
@@ -51,7 +51,8 @@ class TraceList(list):
 
     def __init__(self, items: Any = ()) -> None:
         """buffer: the tensors of a loop that hold it. watch: told of each use. most: how many
-        elements it has at most, if it is the end of another list. of: the lists that it extends."""
+        elements it has at most, if it is the end of another list. of: the lists that it extends.
+        columns: what stands for the columns of its rows."""
         super().__init__(items)
         trace = current()
         self.born = trace.frame if trace is not None else None
@@ -59,6 +60,8 @@ class TraceList(list):
         self.watch: Any = None
         self.most: int | None = None
         self.of: tuple[object, ...] = ()
+        self.columns: dict[int, object] = {}
+        hold(list.__getitem__(self, slice(None)), self)
 
     @property
     def segmented(self) -> bool:
@@ -156,6 +159,7 @@ class TraceList(list):
         assert trace is not None
         self._note_change(trace)
         list.__setitem__(self, slice(None), items)
+        hold(items, self)
 
     def _note(self, trace: Trace) -> None:
         n = len(self)
@@ -204,6 +208,7 @@ class TraceList(list):
             entry = frame.appends.setdefault(id(self), (self, []))
             entry[1].append(value)
             trace.undo_log.note(entry[1].pop)
+        hold([value], self)
         super().append(value)
         if not trace.private(self.born):
             trace.undo_log.note(lambda: list.pop(self))
@@ -287,6 +292,8 @@ class TraceList(list):
         if self.is_table and not isinstance(i, slice):
             return self.buffer.item(trace, i, self.length())
         loops = self.loops_around()
+        if (row := table_rows.row(trace, self, i, loops)) is not None:
+            return row
         fill = list_fills.known(trace, self, loops)
         if fill is not None and not is_symint(i):
             list_fills.hold(trace, self)
@@ -326,7 +333,8 @@ class TraceList(list):
         if recurrences.may_be_short(trace, self, i, loops):
             return recurrences.guess(trace, self, loops, i)
         gather = functools.partial(self._number_item, trace)
-        return element_at(trace, self.parts(), self.length(), i, gather)
+        found = element_at(trace, self.parts(), self.length(), i, gather)
+        return table_rows.changeable(trace, self, i, found)
 
     def _old(self, frames: list[Frame]) -> list[object]:
         """Return the elements from before the bodies and branches."""
@@ -369,7 +377,7 @@ class TraceList(list):
         if parts is not None:
             return TraceList(parts)
         if counted and (at.start, at.stop) != (None, None) and at.step in (None, 1):
-            made: TraceList = trace.hooks.call(between)(self, at.start or 0, at.stop)
+            made: TraceList = trace.hooks.call(recurrences.between)(self, at.start or 0, at.stop)
             for q in made.parts() if len(made.parts()) == 1 else ():
                 if isinstance(q, StackedRun):
                     q.origin = tuple(self.parts())

@@ -23,7 +23,8 @@ class TracedLoop:
     are no bool of Python. `limit` is (step, most): `step` times the number stays below or at
     `most`. `calls`: the calls that led to it, which are the same in another trace. `fits`: slices
     up to the index are taken to lie on their axes, while a bound is looked for. `layers`: its index
-    picks Layers or parameters. `leads`: other iterations follow behind its last one."""
+    picks Layers or parameters. `leads`: other iterations follow behind its last one. `inner`: it
+    runs in an iteration of another loop."""
 
     name: str
     trip: Dim
@@ -40,6 +41,7 @@ class TracedLoop:
     fits: bool = False
     layers: bool = False
     leads: bool = False
+    inner: bool = False
 
 
 @dataclass(eq=False)
@@ -52,7 +54,8 @@ class Frame:
     short for it; `taken` those that it reads at a number of Python, `fronts` those at 0, `ends`
     those that it stores to from the end; `fills` those whose elements it stores at its index.
     `wants`: how far from their ends lists are read that it may turn out to append to, None for no
-    constant distance. `shrunk`: lists out of which it has taken elements, with how many from the
+    constant distance. `rows`: its lists for rows of lists of lists, by
+    `id` and index. `shrunk`: lists out of which it has taken elements, with how many from the
     front and back. `learned`: what earlier traces of the loop have found. `tails`: carried
     elements, by the list's `id` and the distance from the end. `facts` hold in a branch. `relied`:
     storages from outside of the block whose known elements it has read as Python numbers.
@@ -81,6 +84,7 @@ class Frame:
     queues: set[int] = field(default_factory=set)
     learned: Any = None
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
+    rows: dict[tuple[int, Dim], Any] = field(default_factory=dict)
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     facts: frozenset[Any] = frozenset()
     paths: dict[Value, tuple[object, ...]] = field(default_factory=dict)

@@ -392,7 +392,9 @@ class Trace(Conditions):
         doubts, key = self.objects.doubts, id(doubt.obj)
         old = doubts.get(key)
         doubts[key] = doubt
-        self.undo_log.note(lambda: doubts.pop(key) if old is None else doubts.update({key: old}))
+        self.undo_log.note(
+            lambda: doubts.pop(key, None) if old is None else doubts.update({key: old})
+        )
 
     def note_use(self, obj: object, changes: bool = False) -> None:
         """A dict or object is read or changed."""
@@ -406,7 +408,9 @@ class Trace(Conditions):
         if changes and not told:
             self.note_use(obj, changes=True)
         doubt = self.objects.doubts.get(id(obj))
-        if doubt is not None and not (changes and doubt.allows_change()):
+        if doubt is not None and doubt.settle is not None:
+            doubt.settle()
+        elif doubt is not None and not (changes and doubt.allows_change()):
             self.require(doubt.known_length(), 1, "a container that a loop makes")
 
     def place_of(self, tensor: Tensor) -> Location | None:

@@ -112,7 +112,7 @@ class AmbiguousContainer:
 
     obj: the container of the trace. among: those that it may be instead. length: it is itself if
     a loop of that length runs at all. stop: makes the error of a change, where no length helps.
-    on_change: told of a change, which is none of these errors.
+    on_change: told of a change, which is none of these errors. settle: makes it certain.
     """
 
     obj: object
@@ -120,6 +120,7 @@ class AmbiguousContainer:
     stop: Callable[[], BaseException]
     length: Dim | None = None
     on_change: Callable[[], None] | None = None
+    settle: Callable[[], None] | None = None
 
     def allows_change(self) -> bool:
         """Whether the container may be changed; tells who asked for it."""
@@ -292,10 +293,12 @@ class LoopFacts:
     the outermost loop around it began.
 
     unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
-        those that lead to loops over Layers.
+        those that lead to loops over Layers. tables: the loops that have made or changed the rows
+        of a list of lists.
     """
 
     learned: dict[Hashable, Any] = field(default_factory=dict)
     traced: dict[Hashable, Traced] = field(default_factory=dict)
     unrolled: dict[object, str] = field(default_factory=dict)
     over_layers: set[object] = field(default_factory=set)
+    tables: list[Any] = field(default_factory=list)

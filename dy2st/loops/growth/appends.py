@@ -52,8 +52,22 @@ def filled(trace: Trace, target: TraceList, made: StackedRun, fill: list_fills.L
         for k in range(trip):
             target[places[k]] = made.item(trace, k)
         return None
-    before, behind = target[: places[0]], target[places[-1] + 1 :]
-    return target.replace_parts([*before.parts(), made, *behind.parts()])
+    before, behind = between(trace, target, 0, places[0]), between(trace, target, places[-1] + 1)
+    return target.replace_parts([*before, made, *behind])
+
+
+def between(trace: Trace, target: TraceList, start: int, stop: int | None = None) -> list[Any]:
+    """The parts of `target[start:stop]`, which it keeps."""
+    out, first, size = list[Any](), 0, target.size()
+    assert isinstance(size, int)
+    for q in target.parts():
+        n: Any = length_of([q])
+        chosen = [k - first for k in range(size)[start:stop] if first <= k < first + n]
+        if chosen and isinstance(q, StackedRun):
+            q = q if len(chosen) == n else q.part(trace, slice(chosen[0], chosen[-1] + 1))
+        out += [q] if chosen else []
+        first += n
+    return out
 
 
 def last_of(plan: LoopRecord, item: object) -> object:
@@ -118,10 +132,14 @@ def records(plan: ContainerPorts) -> dict[int, object]:
     """Put records for the containers among appended elements, each of which the iteration has made;
     returns these, by `id`."""
     found: dict[int, object] = {}
-    for _, items in plan.frame.appends.values():
+    new = 0  # none of them a row that it has changed
+    for target, items in plan.frame.appends.values():
+        before = len(found)
         items[:] = [record(plan, q, found) for q in items]
+        if id(target) not in plan.body_trace.known.tables:
+            new += len(found) - before
     length = plan.body_trace.loop.trip
-    if found and isinstance(length, int) and length <= MOST_ELEMENTS and not varies(plan):
+    if new and isinstance(length, int) and length <= MOST_ELEMENTS and not varies(plan):
         why = "equal containers are put into a short list, which may be changed"
         raise NeedsConcrete(why, few=True)
     return found

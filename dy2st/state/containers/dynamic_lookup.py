@@ -18,7 +18,6 @@ import numpy as np
 import paddle
 from paddle.base.framework import EagerParamBase
 
-from dy2st.state.containers.layer_buffers import is_each_once, is_updated
 from dy2st.state.containers.layers import (
     LayerTable,
     SelectedLayer,
@@ -26,6 +25,8 @@ from dy2st.state.containers.layers import (
     difference,
     differs,
     equal,
+    is_each_once,
+    is_updated,
     kind_of_part,
 )
 from dy2st.state.containers.records import regrouped

@@ -236,7 +236,7 @@ def method(trace: Trace, self: Any, name: str, args: tuple[Any, ...]) -> object:
         return list.__setitem__(self, slice(None), self[::-1].parts())
     for q in self.parts():
         if isinstance(q, StackedRun):
-            trace.unroll(q.loop, f"list.{name} is called on the list that it fills")
+            trace.unroll(q.source(), f"list.{name} is called on the list that it fills")
     raise Refused(
         f"list.{name} on a list that a loop has filled.",
         trace.where(),

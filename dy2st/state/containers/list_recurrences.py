@@ -26,7 +26,7 @@ from dy2st.state.containers.dynamic_lookup import (
 )
 from dy2st.state.containers.list_buffers import MOST_CARRIED
 from dy2st.state.containers.records import pin, recorded, regrouped, same_form, unpacked
-from dy2st.state.stacked_run import StackedRun, Unstacked, mapped
+from dy2st.state.stacked_run import StackedRun, Unstacked, length_of, mapped
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import (
@@ -37,7 +37,7 @@ from dy2st.trace.scalar import (
     kind_of,
     value_in,
 )
-from dy2st.trace.signals import NeedsConcrete
+from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import SymInt, bounds, is_symint
 from dy2st.trace.trace import Frame, Trace
 from ir import Type
@@ -271,6 +271,12 @@ def guessed(trace: Trace, target: Any, loops: Sequence[Frame], i: object = None)
     like: Any = next((q for q in items if q is not None), None)
     if isinstance(like, StackedRun):
         like = like.item(trace, like.size - 1)
+    if isinstance(like, type(target)):
+        like.split(trace)
+        for f in unknown(target, loops):
+            if new := appended(f, target):
+                f.learned.growth[id(target)], f.learned.free = length_of(new), True
+                raise Retrace
     loop = loops[-1].loop
     assert loop is not None
     return mapped(lambda q: stand_in(trace, q, items), recorded(like, loop))
@@ -378,9 +384,24 @@ def from_back(size: Dim, i: object) -> int | None:
     return back if type(back) is int else None
 
 
+def between(items: list[object], start: int, stop: int | None) -> list[object]:
+    """`items[start:stop]` where data decides how many there are."""
+    n = len(items)
+    low = max(n + start, 0) if start < 0 else min(start, n)
+    if stop is None:
+        high = n
+    else:
+        high = max(n + stop, 0) if stop < 0 else min(stop, n)
+    return [items[i] for i in range(low, high)]
+
+
+between.__module__ = "dy2st_user_code"  # converted like a user's: it must not pass for a library's
+
+
 __all__ = [
     "WholeListRead",
     "ListTapPort",
+    "between",
     "distance",
     "from_end",
     "grows",

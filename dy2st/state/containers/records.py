@@ -180,7 +180,7 @@ def element_doubt(
 
     def stop() -> BaseException:
         what = "an element of a list that a loop fills is changed, or is kept elsewhere, too"
-        trace.unroll(loop, what)
+        trace.unroll(loop, what, trace.loop_facts.tables)
         return Refused(
             f"{what}.",
             trace.where(),
