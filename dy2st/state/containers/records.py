@@ -22,6 +22,8 @@ from dy2st.trace.signals import NeedsConcrete, Refused
 from dy2st.trace.trace import Trace, current
 from dy2st.trace.trace_state import AmbiguousContainer
 
+#: why loops over the rows of lists of lists are not rolled
+LOST = "a row of a list of lists, which the loop changes, has another name, too"
 DICTS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
 
 
@@ -180,7 +182,8 @@ def element_doubt(
 
     def stop() -> BaseException:
         what = "an element of a list that a loop fills is changed, or is kept elsewhere, too"
-        trace.unroll(loop, what, trace.loop_facts.tables)
+        tables = trace.loop_facts.tables
+        trace.unroll(loop, LOST if tables else what, tables)
         return Refused(
             f"{what}.",
             trace.where(),

@@ -27,9 +27,9 @@ from dy2st.state.containers.dynamic_lookup import (
     is_inside,
     reached,
 )
-from dy2st.state.containers.records import Record
+from dy2st.state.containers.records import LOST, Record, element_doubt
 from dy2st.state.stacked_run import StackedRun, hold, joined, length_of
-from dy2st.trace.signals import NeedsConcrete, Refused, Retrace, RetraceUnrolled
+from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import SymInt, is_symint
 from dy2st.trace.trace import Frame, Trace, TracedLoop
 from dy2st.trace.trace_state import AmbiguousContainer
@@ -37,7 +37,6 @@ from ir.types import names_in
 
 #: a list of the trace, whose module imports this one, or what is in it
 Table: TypeAlias = Any
-LOST = "a list is used that was a row of a list of lists before a loop changed that"
 
 
 def is_row(x: object) -> bool:
@@ -50,6 +49,8 @@ def is_row(x: object) -> bool:
 def row(trace: Trace, table: Table, i: object, loops: Sequence[Frame]) -> Table:
     """The list that an iteration has for `table[i]`; None where `i` is no index of a loop."""
     if not is_symint(i) or not loops or not all(map(is_row, table.raw())):
+        return None
+    if LOST in trace.loop_facts.unrolled.values():
         return None
     key = id(table)
     grown = recurrences.is_grown(table, loops)
@@ -190,16 +191,7 @@ class LostRow:
     def lost(self) -> BaseException:
         if self.within:
             return NeedsConcrete("a row of a list of lists is used by another name", [self.loop])
-        try:
-            self.trace.unroll(self.loop, LOST, self.trace.loop_facts.tables)
-        except RetraceUnrolled as e:
-            return e
-        return Refused(
-            f"{LOST}.",
-            self.trace.where(),
-            reason="The loop leaves stacked tensors, not the lists that there were.",
-            remedy="Read the row again: `row = table[i]`.",
-        )
+        return element_doubt(self.trace, None, self.loop).stop()
 
 
 def enter(trace: Trace, frame: Frame) -> None:
