@@ -205,6 +205,20 @@ def test_loops_stay_loops(f):
     assert lines[0] == lines[1]
 
 
+def from_the_front_again(x):
+    cache, out, n = x[:1], paddle.zeros([WIDTH], x.dtype), x.shape[0]
+    for t in range(11):
+        cache = paddle.concat([cache, x[t % n : t % n + 1]])
+        out = out * 0.5 + cache.mean(0)
+    return out, cache
+
+
+@pytest.mark.parametrize("n", [1, 4])
+def test_both_ends_of_a_slice_are_one_remainder(n):
+    static = check.agree(from_the_front_again, values(n))
+    assert "unrolled" not in str(dy2st.report(static, values(n)))
+
+
 # ---------------------------------------------------------------- ends that data decides
 class Decoder(paddle.nn.Layer):
     """Greedy search over all tokens so far, written as its users write it."""

@@ -11,7 +11,7 @@ from dy2st.trace.emitter import Emitter, lift
 from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.trace import Trace
-from ir import Op, Value
+from ir import Op, Type, Value
 from ir.analysis.affine import DIMS, combined
 from ir.types import I64, Dim, Size, product
 
@@ -55,7 +55,8 @@ def _distance(trace: Trace, first: Value, end: Value) -> int | None:
         low, high = places.of(first), places.of(end)
         gap = high - low
         alone = isinstance(low, Size) and [k for names, k in low.terms if names] == [1]
-        if alone and isinstance(gap, int) and not places.changed():
+        short = gap == 1 or not places.remainders  # as `x[t % n : t % n + 1]` stays on its axis
+        if alone and isinstance(gap, int) and short and not places.changed():
             return gap
     return None
 
@@ -70,6 +71,7 @@ class _BoundPolynomials:
         self.first = max(k for k, f in enumerate(trace.frames) if k == 0 or not f.branch)
         self.found: dict[Value, Dim] = {}
         self.ops: dict[int, set[Op]] = {}
+        self.remainders: dict[tuple[Dim, ...], Dim] = {}
 
     def atom(self, value: Value) -> Dim:
         return self.found.setdefault(value, Size.named(f"#{len(self.found)}"))
@@ -98,6 +100,9 @@ class _BoundPolynomials:
             return op.attrs["value"] if type(op.attrs["value"]) is int else None
         if _hands_on(op):
             return self.of(op.operands[0])
+        if op.name == "remainder" and op.result.type == Type(I64):
+            key = tuple(map(self.operand, op.operands))
+            return self.remainders.setdefault(key, Size.named(f"%{len(self.remainders)}"))
         if op.name not in MOVES:
             return None
         return combined(op, [self.operand(v) for v in op.operands], DIMS)
