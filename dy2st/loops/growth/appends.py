@@ -33,7 +33,7 @@ from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete
 from dy2st.trace.symint import is_symint
-from dy2st.trace.trace import Trace
+from dy2st.trace.trace import Trace, current
 from ir import Value
 from ir.types import Dim, names_in
 from ir.uses import size_names
@@ -260,6 +260,8 @@ def check_item(plan: LoopRecord, q: Any) -> None:
 
 
 def named(x: object) -> str:
+    if isinstance(x, TraceList) and x.segmented:
+        return f"a list of {'as many elements as data decides' if counted(x) else 'many elements'}"
     return describe(x) if type(x) is TaggedUnion else f"a {type(x).__name__}"
 
 
@@ -307,6 +309,16 @@ def joined(plan: LoopRecord, items: Sequence[Any]) -> Any:
         raise NeedsConcrete("numbers and tensors are appended to one list")
     whole = pieces[0] if len(pieces) == 1 else trace.emit("concat", pieces, {"axis": 0})
     return ElementGroup(trace.fake(whole, all(stops)), numbers[0], members)
+
+
+def counted(x: TraceList) -> bool:
+    """Whether data decides how long a list is."""
+    trace, n = current(), x.size()
+    return (
+        trace is not None
+        and not isinstance(n, int)
+        and any(q in trace.sizes.counts for q in n.names)
+    )
 
 
 class ElementGroup:
