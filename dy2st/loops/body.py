@@ -32,7 +32,7 @@ from dy2st.loops.late_types import either_placeholder
 from dy2st.loops.learned_facts import LearnedFacts, Path
 from dy2st.loops.loop_code import LoopCode, LoopIterable
 from dy2st.loops.ports import LoopPorts
-from dy2st.loops.record import Goes, LoopTrace
+from dy2st.loops.record import AlwaysEnds, Goes, LoopTrace
 from dy2st.state.container_writes import Contents
 from dy2st.state.containers import (
     dynamic_lookup,
@@ -75,6 +75,7 @@ class BodyTrace(LoopTrace):
     ) -> None:
         super().__init__(trace, known, over.trip if known.trip is None else known.trip, go)
         self.over, self.code, self.names, self.unroll = over, code, code.names, code.unroll
+        self.most = over.trip
         self.loop.limit = over.limit or self.loop.limit
         self.loop.open = code.test is not None or over.more is not None
 
@@ -158,6 +159,7 @@ class BodyTrace(LoopTrace):
         shows = [q.hide(q.stop()) for q in rewritten]
         self.code.body(self.over.item(index))
         go = self.code.more(trace, self.over, index + 1)
+        self.at_end = True
         for show in shows:
             show()
         if asks:
@@ -243,13 +245,14 @@ class BodyTrace(LoopTrace):
     def end(self, go: Goes) -> None:
         """Make the test after the body a go port, or a bound on the number of iterations."""
         self.confirm_bound(go)
+        self.next = go
         if go is False and is_runtime_scalar(self.go):
             self.tests = value_in(self.trace, False, BOOL)
             self.count = self.trace.sizes.new_count(0, self.loop.trip, self.trace.frames[-2])
             self.once = True
             return
         if go is False:
-            raise NeedsConcrete("the loop always ends after this iteration", (), peel=True)
+            raise AlwaysEnds("the loop always ends after this iteration", (), peel=True)
         if go is True:
             if is_runtime_scalar(self.go):
                 self.tests = value_in(self.trace, True, BOOL)
@@ -268,29 +271,6 @@ class BodyTrace(LoopTrace):
             int(self.certain), self.loop.trip, self.trace.frames[-2]
         )
 
-    def bound(self, go: Goes, ahead: int = 0) -> None:
-        """Bound the trip count by the comparisons of the index that another iteration needs to
-        hold. `ahead`: as much before that iteration ends."""
-        if not is_runtime_scalar(go):
-            return
-        bounds = self.bounds(go, ahead)
-        found = [b for b in bounds.values() if b is not None]
-        if not found:
-            return
-        exact = len(found) == 1 and any(
-            b is not None and c in go.implied and self.bound_by_size(c, go.implies) is None
-            for c, b in bounds.items()
-        )
-        trip = min((b for b in found if isinstance(b, int)), default=found[0])
-        if isinstance(self.over.trip, int) and self.over.trip != ENDLESS:
-            if not isinstance(trip, int):
-                return
-            trip = min(trip, self.over.trip)
-        elif isinstance(self.over.trip, Size):
-            return
-        self.frame.stale |= self.known.trip != trip
-        self.known.trip, self.known.exact = trip, exact
-
     # ------------------------------------------------------------ placeholders
     def placeholder(self, x: Any, path: Path) -> object:
         """The placeholder of a leaf: one per place, never per object."""
@@ -304,8 +284,8 @@ class BodyTrace(LoopTrace):
             return self.number_placeholder(x, self.known.numbers.get(path), path)
         if x is UNDEF and path in self.known.maybe:
             return self.maybe_placeholder(self.known.maybe[path], path)
-        if path in self.known.steps:
-            return x + self.trace.sym(Size.named(self.loop.name) * self.known.steps[path])
+        if (step := self.known.step(path, x)) is not None:
+            return x + self.trace.sym(Size.named(self.loop.name) * step)
         return x
 
     def tensor_placeholder(self, fake: FakeTensor, path: Path) -> object:

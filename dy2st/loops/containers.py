@@ -13,10 +13,10 @@ from typing import Any
 from dy2st.branches.chosen_containers import ChosenContainer
 from dy2st.branches.unresolved import Alternative, Unresolved, alternatives, unreadable
 from dy2st.loops.chosen_containers import are_held, check_chosen
+from dy2st.loops.late_types import filled_by, types_change
 from dy2st.loops.learned_facts import Path, refute
 from dy2st.loops.record import LoopRecord, LoopTrace
 from dy2st.loops.refusals import set_in_loop
-from dy2st.state.container_writes import Contents
 from dy2st.state.containers import list_buffers
 from dy2st.state.containers.dynamic_lookup import is_short
 from dy2st.state.containers.rebound_containers import (
@@ -287,7 +287,9 @@ class ContainerPorts(LoopRecord):
             few = is_short(self.body_trace.loop)
             raise NeedsConcrete(f"{name} is a list that an inner loop fills", few=few)
         if not new and not (is_container(b) and alike(a, b)):
-            raise TypeMismatch(name, describe(b), describe(a), fills=self.filling(None, b, a))
+            error = TypeMismatch(name, describe(b), describe(a), fills=self.filling(None, b, a))
+            error.sure |= types_change(b, a)
+            raise error
         if not new and home is not self.frame and self.is_handed_on(a, b):
             for q, other in self.begins.items():
                 if other is a or q == path:
@@ -464,16 +466,11 @@ class ContainerPorts(LoopRecord):
     def filling(self, place: object, b: Any, a: Any) -> int:
         """Return the number of iterations until a deque of limited length, or a list that is cut at
         its end, is as long as it gets, or the slots of a list are not empty any more; or 0."""
-        owner, most = getattr(place, "obj", None), 0
+        owner = getattr(place, "obj", None)
         if b is None and isinstance(owner, list):
             places = self.body_trace.known.places.items()
             return sum(q.obj is owner and self.begins.get(k) is None for k, q in places)
-        if isinstance(place, Contents):
-            most, size = getattr(owner, "maxlen", None) or 0, [len(b), len(a)]
-        elif isinstance(a, TraceList):
-            most, size = a.most or 0, [len(elements(q) or ()) for q in (b, a)]
-        more = size[1] - size[0] if most else 0
-        return max(1, -(-(most - size[0]) // more)) if more > 0 else 0
+        return filled_by(place, b, a)
 
 
 def displayed(path: tuple[object, ...]) -> str:

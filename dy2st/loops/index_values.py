@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 
 from dy2st.state.stacked_run import KnownValue, StackedRun, Unstacked, mapped
-from dy2st.state.tree import describe
+from dy2st.state.tree import TypeMismatch, describe
 from dy2st.trace.emitter import lift
 from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.item import size_of as size_from
@@ -213,3 +213,10 @@ def steps_below(trace: Trace, start: Dim, step: int, op: str) -> Dim | None:
     trace.require(0 - start, 0, "the end of a while loop")
     with trace.outside():
         return 1 - start if step == 1 else steps_over(trace, step - start, step)
+
+
+def constant_step(dim: Dim) -> int:
+    """The step of a number as an int; raises TypeMismatch for a size."""
+    if isinstance(dim, Size):
+        raise TypeMismatch("an integer", "a number", f"a number that moves by {dim}")
+    return dim

@@ -21,10 +21,13 @@ from typing import Any
 
 from dy2st.branches.unresolved import Unresolved
 from dy2st.loops.record import LoopRecord
+from dy2st.state.container_writes import Contents
 from dy2st.state.containers.tagged_union import TaggedUnion
-from dy2st.state.tree import UNDEF, TypeMismatch, describe
+from dy2st.state.guards import is_constant
+from dy2st.state.traced_list import TraceList
+from dy2st.state.tree import UNDEF, TypeMismatch, alike, describe, elements, is_container
 from dy2st.trace.emitter import lift
-from dy2st.trace.fake_tensor import Tensor
+from dy2st.trace.fake_tensor import FakeTensor, Tensor
 from dy2st.trace.scalar import kind_of
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.trace import Frame, Trace
@@ -37,9 +40,22 @@ from ir.uses import walk
 def learn_gradients(plan: LoopRecord) -> None:
     """Learn the places that require a gradient after some iterations: those that this trace shows,
     and those that follow."""
-    found, trained = turns(plan), plan.body_trace.known.trained
+    found, body_trace = turns(plan), plan.body_trace
+    trained = body_trace.known.trained
     trained.update(path for path, turn in found.items() if turn)
     trained.update(plan.flips)
+    if not arrive(plan, max(found.values(), default=0)):
+        body_trace.sure = body_trace.sure or never_arrive()
+
+
+def arrive(plan: LoopRecord, least: int) -> bool:
+    """Whether the loop has so many iterations."""
+    trip = plan.body_trace.loop.trip
+    return not isinstance(trip, int) or trip >= least
+
+
+def never_arrive() -> NeedsConcrete:
+    return NeedsConcrete("gradients arrive after more iterations than there are", few=True)
 
 
 def settle_gradients(plan: LoopRecord) -> None:
@@ -57,11 +73,10 @@ def settle_gradients(plan: LoopRecord) -> None:
         raise Retrace
     latest = max(found.values(), default=0)
     late = [plan.rounds.get(v, latest) + 1 for v in plan.leaving]
-    least, trip = max([latest, *late]), plan.body_trace.loop.trip
-    if isinstance(trip, int) and trip < least:
-        reason = "gradients arrive after more iterations than there are"
-        raise NeedsConcrete(reason, few=True)
-    plan.trace.require(trip, least, "gradients that arrive late")
+    least = max([latest, *late])
+    if not arrive(plan, least):
+        raise never_arrive()
+    plan.trace.require(plan.body_trace.loop.trip, least, "gradients that arrive late")
 
 
 def turns(plan: LoopRecord) -> dict[tuple[object, ...], int]:
@@ -125,6 +140,28 @@ def reach(trace: Trace, frame: Frame, varies: set[Value]) -> None:
             varies.update(v for n in nodes for v in n.operands if trace.root(v) in written)
 
 
+# ---------------------------------------------------------------- other types
+def types_change(before: object, after: object) -> bool:
+    """Whether an iteration leaves another type, whatever the next trace knows of it."""
+    if before is None or before is MISSING:
+        made = isinstance(after, FakeTensor) or is_container(after) or kind_of(after) is not None
+        return made or is_constant(after) and after is not before
+    containers = is_container(before) and is_container(after) and not alike(after, before)
+    return containers and not (isinstance(before, list) or isinstance(after, list))
+
+
+def filled_by(place: object, b: Any, a: Any) -> int:
+    """The number of iterations until a deque of limited length, or a list that is cut at its end,
+    is as long as it gets; or 0."""
+    most, size = 0, [0, 0]
+    if isinstance(place, Contents):
+        most, size = getattr(place.obj, "maxlen", None) or 0, [len(b), len(a)]
+    elif isinstance(a, TraceList):
+        most, size = a.most or 0, [len(elements(q) or ()) for q in (b, a)]
+    more = size[1] - size[0] if most else 0
+    return max(1, -(-(most - size[0]) // more)) if more > 0 else 0
+
+
 # ---------------------------------------------------------------- tagged unions
 def either_placeholder(body: Any, x: object, path: tuple[object, ...]) -> TaggedUnion:
     """The placeholder of a number or tensor that iterations may make the other of the two."""
@@ -183,4 +220,7 @@ def either(name: str, a: object, p: TaggedUnion) -> TaggedUnion:
     return TaggedUnion(True, a, p.tensor)
 
 
-__all__ = ["either_ends", "either_placeholder", "learn_gradients", "settle_gradients"]
+__all__ = [
+    "either_ends", "either_placeholder", "filled_by", "learn_gradients", "settle_gradients",
+    "types_change",
+]  # fmt: skip

@@ -18,7 +18,8 @@ from dy2st.loops.containers import ContainerPorts, Row
 from dy2st.loops.growth import concat_growth, padded_buffers
 from dy2st.loops.growth.appends import collect, element_after, learn_growth, records
 from dy2st.loops.growth.conditional_appends import flat
-from dy2st.loops.growth.detection import learn
+from dy2st.loops.growth.detection import learn, type_change
+from dy2st.loops.index_values import constant_step
 from dy2st.loops.late_types import either_ends, learn_gradients, settle_gradients
 from dy2st.loops.learned_facts import Path
 from dy2st.loops.record import LoopTrace
@@ -48,7 +49,7 @@ from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
 from dy2st.trace.signals import NeedsConcrete, Retrace
 from dy2st.trace.symint import SymInt, dim_of, is_symint, make
 from ir import Carry, Last, Loc, LoopCondition, Scan, Size, Type, Value
-from ir.types import BOOL, Dim, slope, substitute_dim
+from ir.types import BOOL, slope, substitute_dim
 from ir.uses import size_names
 
 
@@ -236,14 +237,17 @@ class LoopPorts(ContainerPorts):
         read = stand_in._value in self.reads or "_asked" in stand_in.__dict__
         if read and learn(self.body_trace, inner, path, stand_in._value):
             self.late_gradient(stand_in, a, path)
+            if self.body_trace.loop.name not in inner.type.names:
+                self.body_trace.known.changes[path] = type_change(
+                    self.body_trace, name, (init, inner), self.made_at(a)
+                )
             raise Retrace
         if not read and self.moves(inner.type) and init.type == self.before_first(inner.type):
             return self.resized(name, stand_in, init, inner, a)
         if self.body_trace.once:
             return unreadable(changed_type(self.trace, name, init.type, inner.type))
         if read:
-            before, after = map(self.trace.sizes.text_of, (init.type, inner.type))
-            raise TypeMismatch(name, before, after, self.made_at(a))
+            raise type_change(self.body_trace, name, (init, inner), self.made_at(a))
         return self.last(a, inner, name)
 
     def resized(self, name: str, held: object, init: Value, inner: Value, a: FakeTensor) -> Tensor:
@@ -411,10 +415,13 @@ class LoopPorts(ContainerPorts):
             return b
         moves = step is not None and isinstance(step or a.dim - start, int)
         if moves and path not in known.steps:
-            known.steps[path] = step or _constant(a.dim - start)
+            known.steps[path] = step or constant_step(a.dim - start)
             raise Retrace
-        if not moves or not is_symint(p) or a.dim - p.dim != known.steps.get(path):
-            if path in known.numbers or not known.peeled:
+        moved = a.dim - p.dim if is_symint(p) else None
+        if not moves or moved is None or moved != known.steps.get(path):
+            if known.other_step(path, moved):
+                raise Retrace
+            if path in known.numbers or not known.peeled and not isinstance(moved, Size):
                 raise TypeMismatch(name, repr(b), repr(a))
             known.numbers[path] = (int, False)
             raise Retrace
@@ -490,9 +497,3 @@ class LoopPorts(ContainerPorts):
             body_trace.need_bound()
         count, unroll = body_trace.count, body_trace.unroll
         return Scan(loop.index, loop.trip, tuple(ports), ops, trace.where(), count, size, unroll)
-
-
-def _constant(dim: Dim) -> int:
-    if isinstance(dim, Size):
-        raise TypeMismatch("an integer", "a number", f"a number that moves by {dim}")
-    return dim

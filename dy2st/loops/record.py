@@ -34,6 +34,10 @@ class EndsOnData(NeedsConcrete):
     """Data may end a loop in one of its first iterations, which were to be a loop of their own."""
 
 
+class AlwaysEnds(NeedsConcrete):
+    """A loop has one iteration."""
+
+
 class LoopTrace:
     """The state of one tentative trace of a loop's body.
 
@@ -47,10 +51,12 @@ class LoopTrace:
     for; replaced: what the body does with them. once: the body runs at most once. breaking: the
     values of places that differ after a `break`; absent: items that are not there then; uneven:
     those that only one branch makes longer; refused_early: something has been learned, but the end
-    of the body is not known. found: places that it has found, with their values at its end, and
-    those of several types of which one was read. sure: what no further trace settles. goes_on: what
+    of the body is not known; at_end: the test behind the body has been asked; next: what it has
+    said. found: places that it has found, with their values at its end, and those of several types
+    of which one was read. sure: what no further trace settles. goes_on: what
     holds if another iteration runs; ended: what holds after the loop. count: the name of the number
     of iterations, if data decides it. unroll: so many steps become one iteration of the code.
+    most: the number of items that it runs over.
     """
 
     def __init__(self, trace: Trace, known: LearnedFacts, trip: Dim, go: Goes) -> None:
@@ -77,13 +83,15 @@ class LoopTrace:
         self.breaking: dict[Path, Alternative] = {}
         self.unreadable: dict[Path, BaseException] = {}
         self.uneven: set[Path] = set()
-        self.refused_early = False
+        self.refused_early = self.at_end = False
+        self.next: Goes | None = None
         self.found: dict[Path, object] = {}
         self.absent: dict[Path, tuple[Alternative, ...]] = {}
         self.sure: TypeMismatch | NeedsConcrete | None = None
         self.goes_on: frozenset[PathCondition] = frozenset()
         self.ended: frozenset[PathCondition] = frozenset()
         self.count = ""
+        self.most: Dim = ENDLESS
         self.unroll = 1
 
     @property
@@ -122,6 +130,29 @@ class LoopTrace:
         if go is True or known.assumed or not known.tested:
             known.trip, known.assumed, self.frame.stale = None, False, True
         known.exact = False
+
+    def bound(self, go: Goes, ahead: int = 0) -> None:
+        """Bound the trip count by the comparisons of the index that another iteration needs to
+        hold. `ahead`: as much before that iteration ends."""
+        if not is_runtime_scalar(go):
+            return
+        bounds = self.bounds(go, ahead)
+        found = [b for b in bounds.values() if b is not None]
+        if not found:
+            return
+        exact = len(found) == 1 and any(
+            b is not None and c in go.implied and self.bound_by_size(c, go.implies) is None
+            for c, b in bounds.items()
+        )
+        trip = min((b for b in found if isinstance(b, int)), default=found[0])
+        if isinstance(self.most, int) and self.most != ENDLESS:
+            if not isinstance(trip, int):
+                return
+            trip = min(trip, self.most)
+        elif isinstance(self.most, Size):
+            return
+        self.frame.stale |= self.known.trip != trip
+        self.known.trip, self.known.exact = trip, exact
 
     def bounds(self, go: RuntimeScalar, ahead: int = 0) -> dict[PathCondition, Dim | None]:
         """The largest trip count by each of the comparisons; None where there is none."""

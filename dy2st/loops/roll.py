@@ -22,10 +22,10 @@ from dy2st.loops.growth.detection import count, guess, numbered, refute, unstead
 from dy2st.loops.iterables import check_lengths, in_turn
 from dy2st.loops.learned_facts import LearnedFacts
 from dy2st.loops.loop_code import UNKNOWN, LoopCode, LoopIterable
-from dy2st.loops.record import EndsOnData, Goes
+from dy2st.loops.record import AlwaysEnds, EndsOnData, Goes
 from dy2st.loops.refusals import has_no_iteration, of_unrolled, without_an_iteration
 from dy2st.state.containers.dynamic_lookup import MOST_UNROLLED
-from dy2st.state.tree import TypeMismatch, cannot_unroll, is_flag
+from dy2st.state.tree import TypeMismatch, cannot_unroll
 from dy2st.trace.conditions import cut_for
 from dy2st.trace.item import steps_over
 from dy2st.trace.scalar import RuntimeScalar, is_runtime_scalar
@@ -38,8 +38,6 @@ from dy2st.trace.signals import (
     raise_defect,
 )
 from dy2st.trace.trace import Trace
-from dy2st.trace.trace_state import Traced
-from dy2st.trace.undo import MISSING
 from dy2st.trace.user_stack import call_stack
 from ir import ENDLESS, Loc, Require, Size
 from ir.uses import has_effect
@@ -57,42 +55,11 @@ def run(trace: Trace, over: LoopIterable, code: LoopCode) -> None:
     forget(trace, code.body, partial)
     check_lengths(over, code)
     if not trace.objects.partial:
-        for q in trace.loop_facts.traced.values():
-            if q.count > 1:
-                trace.frame.notes.append(("retraced", q.site, str(q)))
-        trace.loop_facts.traced.clear()
+        trace.frame.notes += trace.loop_facts.notes()
 
 
-class LoopRoller:
-    """The attempts to roll one loop. `turns`: the iterations from which a comparison of the index
-    is another. It may be the first of the `parts` of a loop that has been split, which `fills` a
-    window: its iterations run before the loop, as those that are peeled off. `asked`: a trace has
-    looked for a bound. `layers`: its index picks Layers. `again`: asking the test in front of the
-    loop has changed nothing. `reached`: the integers behind the loop if data does not end it, which
-    it cannot if the number of iterations is `fixed`. `tail`: why the last iterations run behind it.
-    `beliefs`: what a loop has been rolled under. `leads`: another part follows, which data and the
-    test of this one may not prevent; `begun`: another part is in front."""
-
-    def __init__(
-        self,
-        trace: Trace,
-        site: Loc,
-        over: LoopIterable,
-        code: LoopCode,
-        peeled: int = 0,
-        parts: int = 0,
-    ) -> None:
-        self.trace, self.site, self.over, self.code, self.parts = trace, site, over, code, parts
-        self.turns: set[int] = set()
-        self.fills = self.fixed = self.leads = self.begun = False
-        self.whole, self.peeled, self.why, self.tail = over.trip, peeled, "", ""
-        self.reached: dict[str, object] = {}
-        self.beliefs: object = None
-        self.most = 2
-        self.asked = self.layers = self.again = False
-        self.first_stop: BaseException = NeedsConcrete("")
-        self.first: BaseException | None = None
-        self.stops: dict[int, tuple[BaseException, str]] = {}
+class LoopRoller(peeling.LoopAttempts):
+    """The attempts to roll one loop."""
 
     def run(self, go: Goes | None = None) -> None:
         """`go`: whether the first iteration runs, if that has been asked already."""
@@ -133,22 +100,8 @@ class LoopRoller:
                 go = self.peel()
                 if unfilled and all(q.get() is not None for q in unfilled):
                     break
-
-    def begins_as_none(self) -> bool:
-        """Whether the first iteration fills a place that is None, or sets one that is not there:
-        the remaining iterations may be uniform then."""
-        places = [q.get() for q in self.known().places.values()]
-        found = any(q is None for q in (*self.code.get_state(), *places))
-        return not self.peeled and (found or any(q is MISSING for q in places))
-
-    def turn(self) -> int:
-        """The first iteration from which a comparison of the index is another; 0 for none, or where
-        peeling serves."""
-        able = self.over.more is None and self.again and self.parts < peeling.MOST_PARTS
-        able = able and (self.leads or self.over.trip == ENDLESS or not self.open())
-        able = able and not self.known().assumed
-        later = [k for k in self.turns if k > 2 or not getattr(self.first_stop, "peel", True)]
-        return min(later) if able and later else 0
+        if all(getattr(e, "sure", False) for e, _ in self.stops.values()):
+            self.keep_stops()
 
     def split(self, k: int) -> bool:
         """Index set splitting: one loop over the first `k` iterations, one over the rest. False if
@@ -166,9 +119,9 @@ class LoopRoller:
         self.traced.why["its first iterations are a loop of their own"] = None
         for part, first in ((dataclasses.replace(over, trip=k), 0), (over.rest(k), k)):
             one = dataclasses.replace(code, key=(code.key, first, k))
-            if first > 0:  # what has been learned of the body may hold for the rest, too
-                facts = self.known().behind_an_iteration(0)
-                self.trace.loop_facts.learned.setdefault(((call_stack(), one.key), 0), facts)
+            known = self.known()  # what has been learned of the body may hold for the rest, too
+            facts = known.of_first_part() if first == 0 else known.of_rest(self.trace)
+            self.trace.loop_facts.learned.setdefault(((call_stack(), one.key), 0), facts)
             runner = LoopRoller(self.trace, self.site, part, one, parts=self.parts + 1)
             runner.leads = self.leads or first == 0 and over.trip == ENDLESS
             runner.begun = self.begun or first > 0
@@ -176,12 +129,6 @@ class LoopRoller:
             runner.fills = first == 0 and k <= peeling.MOST_PEELED
             runner.run()
             self.beliefs = runner.beliefs if first == 0 or runner.beliefs == self.beliefs else None
-
-    def open(self) -> bool:
-        """Whether its test, as far as that is known, may end the loop before its bound."""
-        exact = self.over.trip == ENDLESS and self.known().exact
-        exact = exact and not any(map(is_flag, self.code.names))
-        return not (self.code.test is None or self.fixed or exact)
 
     def apart(self, k: int, go: Goes) -> None:
         """Peel the last `k` iterations off: they run after the loop."""
@@ -259,20 +206,13 @@ class LoopRoller:
         unguessed: BaseException | None = None
         refused: Refused | None = None
         stop: BaseException | None = None
-        if known.rolled:
-            self.traced.why["the code around it is traced again"] = None
         for _ in numbered(known):
             self.ask_for_bound(known, go)
             reached = peeling.moved(self.trace, self.over, self.code, known)
             try:
-                body = BodyTrace(self.trace, self.over, self.code, known, go)
-                body.loop.calls, body.loop.inner = call_stack(), len(self.trace.objects.partial) > 1
-                cuttable = peeling.most_apart(self.over, body.loop, self.open())
-                body.loop.cuttable = cuttable if self.again else 0
-                body.loop.leads = self.leads
-                self.traced.count += 1
-                body.roll(self.site, reason)
-                known.rolled = True
+                body = self.next_trace(known, go)
+                with self.trace.loop_facts.counted(self.traced):
+                    body.roll(self.site, reason)
                 self.reached, self.beliefs = reached, peeling.beliefs(known)
                 self.keep_stops()
                 return True
@@ -287,6 +227,8 @@ class LoopRoller:
                 if body.frame.stale:
                     continue
                 pass_on(e, {f.loop for f in self.trace.frames})
+                if self.is_final(e):
+                    return self.failed(e, body)
                 stop = e
             except Exception as e:
                 raise_defect(e)
@@ -300,27 +242,36 @@ class LoopRoller:
                 refused = refused or e
                 if body.refused_early or count(body) or guess(body):
                     continue
+                if known.forget_handed_on():
+                    unguessed, self.asked = None, False
+                    continue
                 if not refute(body):
                     raise refused from None
-                if unguessed is None:
-                    continue
-                return self.failed(unguessed, body)
+                if unguessed is not None:
+                    return self.failed(unguessed, body)
+                if self.is_settled(body.sure, go):
+                    return False
+                continue
             if count(body) or isinstance(stop, IndexOutOfRange) and unsteady(known):
                 continue
             if guess(body):
                 unguessed = stop
-            elif self.assume_bound(known, go):
+            elif self.assume_bound(known, go, body.at_end):
                 continue
+            elif known.forget_handed_on():
+                unguessed, self.asked = None, False
             elif not refute(body):
                 return self.failed(stop, body)
             elif unguessed is not None:
                 return self.failed(unguessed, body)
+            elif self.is_settled(body.sure, go):
+                return False
         if refused is not None:
             raise refused from None
-        if unguessed is None and isinstance(stop, TypeMismatch):
-            unguessed = stop
-        if unguessed is not None:
-            return self.failed(unguessed, body)
+        last = unguessed or (stop if isinstance(stop, TypeMismatch) else None)
+        return self.failed(last, body) if last is not None else self.gives_up(known)
+
+    def gives_up(self, known: LearnedFacts) -> bool:
         why = f"each trace of its body shows more than the one before: it {known}"
         self.stopped(NeedsConcrete(""), why)
         return False
@@ -340,12 +291,29 @@ class LoopRoller:
         self.first_stop = NeedsConcrete(self.why, (), peel)
         return False
 
+    def next_trace(self, known: LearnedFacts, go: Goes) -> BodyTrace:
+        body = BodyTrace(self.trace, self.over, self.code, known, go)
+        body.loop.calls, body.loop.inner = call_stack(), len(self.trace.objects.partial) > 1
+        cuttable = peeling.most_apart(self.over, body.loop, self.open())
+        body.loop.cuttable = cuttable if self.again else 0
+        body.loop.leads = self.leads
+        known.begin()
+        return body
+
+    def is_final(self, e: BaseException) -> bool:
+        """Whether what has stopped a trace stops each other trace, too."""
+        apart = isinstance(e, TypeMismatch) and e.sure and self.peeled < self.most
+        return isinstance(e, (AlwaysEnds, EndsOnData)) or apart and not self.known().shaped()
+
     def is_settled(self, sure: TypeMismatch | NeedsConcrete | None, go: Goes) -> bool:
         """Whether no further trace makes it one loop: its first iterations have to run apart, or to
         be a loop of their own."""
-        apart, able = isinstance(sure, TypeMismatch) and self.peeled < self.most, go is True
-        settled = sure is not None and (apart or able and self.turn() > 0)
-        if sure is None or not settled or self.known().forget_handed_on():
+        if sure is None:
+            return False
+        apart = isinstance(sure, TypeMismatch) and self.peeled < self.most
+        settled = apart or getattr(sure, "few", False) or go is True and self.turn() > 0
+        known = self.known()
+        if not settled or known.shaped() and known.forget_handed_on():
             return False
         self.stopped(sure, str(sure))
         return True
@@ -359,11 +327,11 @@ class LoopRoller:
             self.ask(BodyTrace(self.trace, self.over, self.code, known, go))
             known.tested = known.trip is not None
 
-    def assume_bound(self, known: LearnedFacts, go: Goes) -> bool:
-        """After a trace that failed, perhaps for want of a bound: a trace in which slices up to the
-        index fit may come to a test that gives one. Whether it does; the next trace has to find
-        it again."""
-        if self.over.trip != ENDLESS or known.trip is not None or self.asked:
+    def assume_bound(self, known: LearnedFacts, go: Goes, at_end: bool) -> bool:
+        """After a trace that failed, perhaps for want of a bound (not `at_end` of the body): a
+        trace in which slices up to the index fit may come to a test that gives one. Whether it
+        does; the next trace has to find it again."""
+        if self.over.trip != ENDLESS or known.trip is not None or self.asked or at_end:
             return False
         self.asked = True
         body = BodyTrace(self.trace, self.over, self.code, known, go)
@@ -374,40 +342,14 @@ class LoopRoller:
 
     def ask(self, body: BodyTrace) -> None:
         if body.loop.fits:
-            self.traced.count += 1
             self.traced.why["a bound of its index is looked for"] = None
         try:
-            body.roll(self.site, "", asks=True)
+            with self.trace.loop_facts.counted(self.traced, int(body.loop.fits)):
+                body.roll(self.site, "", asks=True)
         except (Retrace, Refused, NeedsConcrete):
             return
         except Exception as e:
             raise_defect(e)
-
-    def stopped(self, e: BaseException, why: str) -> None:
-        self.why, self.first_stop = why, e
-        self.first = self.first or e
-        self.stops[self.peeled] = e, why
-
-    def keep_stops(self) -> None:
-        """Keep the stops of a loop that begins after its first iterations, or is written out, for
-        when the code around it is traced again."""
-        for peeled, stop in self.stops.items():
-            self.known(peeled).stop = (*stop, self.layers)
-
-    def known(self, peeled: int | None = None) -> LearnedFacts:
-        """By the calls that led here: a function that is called twice has two loops. What has been
-        learned before an iteration ran apart holds behind it."""
-        peeled = self.peeled if peeled is None else peeled
-        learned, key = self.trace.loop_facts.learned, (call_stack(), self.code.key)
-        found = learned.get((key, peeled))
-        if found is None:
-            before = learned.get((key, peeled - 1), LearnedFacts())
-            found = learned[key, peeled] = before.behind_an_iteration(peeled)
-        return found
-
-    @property
-    def traced(self) -> Traced:
-        return self.trace.loop_facts.traced.setdefault(call_stack(), Traced(self.site))
 
     def peel_in_branch(self, go: RuntimeScalar) -> None:
         """The first iteration and the rest of the loop run only if there is one."""

@@ -124,6 +124,8 @@ class TraceList(list):
             self.split(trace, MOST_QUEUED)
         frame, key = loops[0], id(self)
         queues = frame.learned.queues
+        if len(loops) == 1 and key in frame.learned.growth:
+            frame.learned.shifted[key] = self
         if len(loops) > 1 or self.segmented or not self.parts() or key in queues:
             raise NeedsConcrete(f"list.{name} in a loop, on a list from outside")
         queues[key], frame.stale = self, True

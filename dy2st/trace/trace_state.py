@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -273,24 +274,36 @@ class TraceInterface(Protocol):
 
 @dataclass
 class Traced:
-    """How often the body of a loop has been traced, and why more than once."""
+    """How often the body of a loop has been traced: `count` times. thrown: in vain, for want of its
+    `facts` or for other reasons (`why`). again: those that are made again with the code around
+    it."""
 
     site: Loc
     count: int = 0
+    thrown: int = 0
+    again: int = 0
     facts: dict[str, None] = field(default_factory=dict)
     why: dict[str, None] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        times = {1: "once", 2: "twice"}.get(self.count - 1, f"{self.count - 1} times")
         facts = [f"it {', '.join(self.facts)}"] if self.facts else []
         reasons = [*facts, *self.why] or ["its first trace has failed"]
-        return f"{times}, because {'; '.join(reasons)}"
+        around = "the code around it is traced again"
+        parts = [
+            (self.thrown, f", because {'; '.join(reasons)}"),
+            (self.again, f", because {around}"),
+        ]
+        return "; ".join(f"{times(n)}{text}" for n, text in parts if n)
+
+
+def times(n: int) -> str:
+    return {1: "once", 2: "twice"}.get(n, f"{n} times")
 
 
 @dataclass
 class LoopFacts:
     """The facts that earlier traces of each loop have learned, and the number of traces of it since
-    the outermost loop around it began.
+    the outermost loop around it began; those that have succeeded, in turn.
 
     unrolled: the calls that lead to loops that may not be rolled, with the reasons; over_layers:
         those that lead to loops over Layers. tables: the loops that have made or changed the rows
@@ -299,6 +312,29 @@ class LoopFacts:
 
     learned: dict[Hashable, Any] = field(default_factory=dict)
     traced: dict[Hashable, Traced] = field(default_factory=dict)
+    done: list[Traced] = field(default_factory=list)
     unrolled: dict[object, str] = field(default_factory=dict)
     over_layers: set[object] = field(default_factory=set)
     tables: list[Any] = field(default_factory=list)
+
+    @contextmanager
+    def counted(self, traced: Traced, own: int = 1) -> Iterator[None]:
+        """Count a trace of the body that fails (`own`), and those of the loops in it."""
+        mark = len(self.done)
+        traced.count += own
+        try:
+            yield
+        except BaseException:
+            traced.thrown += own
+            for q in self.done[mark:]:
+                q.again += 1
+            del self.done[mark:]
+            raise
+        self.done.append(traced)
+
+    def notes(self) -> list[tuple[str, Loc, str]]:
+        """The lines of the report about an outermost loop and those in it."""
+        found = [q for q in self.traced.values() if q.count > 1 and q.thrown + q.again > 0]
+        self.traced.clear()
+        self.done.clear()
+        return [("retraced", q.site, str(q)) for q in found]

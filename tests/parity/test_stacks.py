@@ -20,6 +20,8 @@ from tests.parity.models.stacks import (
     Longer,
     NewStates,
     Nones,
+    NonesInADict,
+    Spiking,
     StatesByNumber,
 )
 
@@ -65,8 +67,8 @@ def report_of(kind, depth, steps=20):
         return dy2st.report(dy2st.to_static(kind(depth)), *arguments(kind, steps)())
 
 
-#: models whose loop over time is traced again for each choice to write out an inner loop
-TRACED_OFTEN = (AtTheLayers, StatesByNumber, ByNumber)
+#: models of which an inner loop is found not to be one in each trace of the loop over time
+TRACED_OFTEN = (AtTheLayers, StatesByNumber, ByNumber, NonesInADict, Spiking)
 
 
 @pytest.mark.paired

@@ -123,6 +123,7 @@ def learn_growth(plan: LoopRecord) -> bool:
         if any(isinstance(q, ConditionalElement) and not q.ran.data for q in items):
             why = "a list that it reads gets longer in later iterations only"
             plan.body_trace.sure = plan.body_trace.sure or NeedsConcrete(why)
+            plan.body_trace.known.later.add(key)
         list_buffers.learn(plan.trace, frame, target, leaves_of(items), known[key])
     return any((list_fills.learn(frame), list_pops.learn(frame), new, gone))
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dy2st.branches.unresolved import Unresolved, alternatives, generated
+from dy2st.loops.late_types import filled_by, types_change
 from dy2st.loops.learned_facts import LearnedFacts
 from dy2st.loops.record import LoopTrace
 from dy2st.state.guards import same_constant
@@ -28,8 +29,7 @@ from dy2st.trace.fake_tensor import FakeTensor
 from dy2st.trace.scalar import is_runtime_scalar, kind_of
 from dy2st.trace.signals import Refused
 from dy2st.trace.trace import Frame
-from dy2st.trace.undo import MISSING
-from ir import Cond, Op, Type, Value
+from ir import Cond, Loc, Op, Type, Value
 from ir.program import Node
 from ir.types import Dim, substitute_dim
 
@@ -81,10 +81,13 @@ def learn_early(trace: LoopTrace, before: object, after: Any, path: tuple[object
     if type(after) is Unresolved:
         return learn_counted(trace, before, after, path)
     place = trace.known.places.get(path)
-    if (before is None or before is MISSING) and not isinstance(getattr(place, "obj", None), list):
-        if isinstance(after, FakeTensor) or is_container(after):
-            text = describe(before), describe(after)
-            trace.sure = trace.sure or TypeMismatch(str(place), *text)
+    fills = filled_by(place, before, after) or empty_slots(trace, place, before)
+    listed = isinstance(getattr(place, "obj", None), list) and not fills
+    if fills or types_change(before, after) and place is not None and not listed:
+        text = describe(before), describe(after)
+        error = TypeMismatch(str(place), *text, fills=fills)
+        error.sure = True
+        trace.sure = trace.sure or error
     elif isinstance(before, FakeTensor) and isinstance(after, FakeTensor):
         port = trace.frame.consts.get(before._value)
         if port is not None and before._value.type != after._value.type:
@@ -98,6 +101,30 @@ def learn_early(trace: LoopTrace, before: object, after: Any, path: tuple[object
     elif (is_value(after) or is_container(after)) and alike(after, before):
         for (k, x), y in zip((elements(after) or {}).items(), parts(before)):
             learn_early(trace, y, x, (*path, k))
+
+
+def type_change(
+    body_trace: LoopTrace, name: str, values: tuple[Value, Value], loc: Loc | None
+) -> TypeMismatch:
+    """The error of a tensor whose type an iteration changes; if it does not get longer, no other
+    trace settles that."""
+    before, after = (v.type for v in values)
+    text_of = body_trace.trace.sizes.text_of
+    error = TypeMismatch(name, text_of(before), text_of(after), loc)
+    error.sure = larger(body_trace, before, after) is None
+    return error
+
+
+def empty_slots(trace: LoopTrace, place: object, before: object) -> int:
+    """The number of slots of a list that are None before the loop, where the body has stored to
+    them one by one; or 0."""
+    target, known = getattr(place, "obj", None), trace.known
+    if before is not None or not isinstance(target, list):
+        return 0
+    held = (known.fills, known.buffers, known.growth, known.queues, trace.frame.picked)
+    if any(id(target) in q for q in held):
+        return 0
+    return sum(q.obj is target and q.get() is None for q in known.places.values())
 
 
 def learn_unresolved(
@@ -162,7 +189,7 @@ def numbered(known: LearnedFacts) -> Iterator[int]:
         if traces > MOST_RETRACES:
             return
         yield whole
-        traces += not known.free
+        traces += not (known.free or any(known.handed_on.values()))
 
 
 def guess(body_trace: LoopTrace) -> bool:
@@ -189,11 +216,10 @@ def count(body_trace: LoopTrace) -> bool:
 def refute(body_trace: LoopTrace) -> bool:
     """After a trace that failed with guesses: go without them. Whether there were some."""
     known = body_trace.known
-    if known.forget_handed_on():
-        return True
     wrong = known.guessed & known.grown.keys()
     for path in wrong:
-        del known.grown[path]
+        known.wrong[path] = known.grown.pop(path)
+        body_trace.sure = body_trace.sure or known.changes.get(path)
     known.refuted |= wrong
     return bool(wrong)
 
@@ -244,5 +270,5 @@ def concats(
 
 __all__ = [
     "Growth", "count", "guess", "learn", "learn_early", "learn_unresolved", "numbered", "refute",
-    "without",
+    "type_change", "without",
 ]  # fmt: skip

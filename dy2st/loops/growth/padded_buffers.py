@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any
 
 from dy2st.branches.padded_tensors import bound, is_larger, larger, other_axis, pad, part, shrinkage
 from dy2st.branches.unresolved import Unresolved
@@ -333,28 +333,45 @@ def fits(source: ResizedTensor, name: str, n: Dim) -> None:
     may serve, NeedsConcrete if none does."""
     body_trace, resize = source.body_trace, source.resize
     trace, index = body_trace.trace, Size.named(body_trace.loop.name)
-    found = bound(trace, n, body_trace.frame)
+    found, facts = bound(trace, n, body_trace.frame), at_least(source, n)
     if found is not None and is_larger(trace, source.at(index + 1), found):
-        return learn_less(source, n)
-    step = None if found is None else found - source.at(index)
-    most = None if step is None or body_trace.loop.name in names_in(step) else bound(trace, step)
-    if resize.step != 0 or most is None:
-        raise NeedsConcrete(f"nothing bounds the size of {name}; a slice would (`{name}[:n]`)")
-    learn(source, step=most)
+        facts.update(less_by(source, n))
+    else:
+        step = None if found is None else found - source.at(index)
+        most = (
+            None if step is None or body_trace.loop.name in names_in(step) else bound(trace, step)
+        )
+        if resize.step != 0 or most is None:
+            raise NeedsConcrete(f"nothing bounds the size of {name}; a slice would (`{name}[:n]`)")
+        facts["step"] = most
+    if facts:
+        known = body_trace.known
+        known.resized[source.path] = replace(resize, **facts)
+        known.free = True
+        raise Retrace
 
 
-def learn_less(source: ResizedTensor, n: Dim) -> None:
-    """Learn that each iteration makes the size smaller, which bounds their number, and what the
-    test of an iteration says of it."""
+def less_by(source: ResizedTensor, n: Dim) -> dict[str, Any]:
+    """Learn that each iteration makes the size smaller, which bounds their number."""
     body_trace, resize = source.body_trace, source.resize
     less = shrinkage(body_trace.trace.sizes, source.count, n, body_trace.goes_on)
-    if body_trace.loop.trip == ENDLESS and not resize.less and less:
-        learn(source, less=less)
+    if body_trace.loop.trip != ENDLESS or resize.less or not less:
+        return {}
+    source.resize = replace(resize, less=less)
+    if body_trace.next is not None:
+        body_trace.bound(body_trace.next)
+    return {"less": less}
+
+
+def at_least(source: ResizedTensor, n: Dim) -> dict[str, Any]:
+    """Learn what the test of an iteration says of the size."""
+    body_trace, resize = source.body_trace, source.resize
     begin = source.init._value.type.shape[resize.axis]
     least = least_of(body_trace.goes_on, n)
     enough = body_trace.trace.sizes.surely(begin, least)
     if least > resize.least and (enough or least_of(body_trace.enters, begin) >= least):
-        learn(source, least=least)
+        return {"least": least}
+    return {}
 
 
 def least_of(facts: Collection[PathCondition], n: Dim) -> int:
@@ -367,13 +384,6 @@ def least_of(facts: Collection[PathCondition], n: Dim) -> int:
         if isinstance(rest, int) and (op != "ne" or rest == 0):
             found.append(int(op != "ge") - rest)
     return max(found)
-
-
-def learn(source: ResizedTensor, **facts: Any) -> NoReturn:
-    known = source.body_trace.known
-    known.resized[source.path] = replace(source.resize, **facts)
-    known.free = True
-    raise Retrace
 
 
 __all__ = [

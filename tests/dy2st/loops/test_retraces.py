@@ -320,8 +320,18 @@ def step_of_the_first_iterations(x):
     return h, n, len(seen)
 
 
+def step_that_is_none(x):
+    """`k` seems to move by 1, in a loop whose last iteration runs apart."""
+    k, h = 4, x[0] * 0
+    for i in range(3):
+        h = paddle.tanh(h + min(k, 5) * 0.1)
+        k = k + i
+    return h, k
+
+
 @pytest.mark.parametrize(
-    "f", [longer_slots, number_of_the_first_iteration, step_of_the_first_iterations]
+    "f",
+    [longer_slots, number_of_the_first_iteration, step_of_the_first_iterations, step_that_is_none],
 )
 def test_facts_of_the_first_iterations_do_not_unroll_the_others(f):
     x = check.data(3, 4)
@@ -396,6 +406,7 @@ def test_the_report_says_how_often_bodies_are_traced(name):
     finally:
         sys.setprofile(None)
     assert sum(traces.values()) <= most, report
-    found = re.findall(r", (?:(once)|(twice)|(\d+) times), because", "\n".join(report.retraced))
+    found = re.findall(r" (?:(once)|(twice)|(\d+) times), because", "\n".join(report.retraced))
     said = [1 if once else 2 if twice else int(n) for once, twice, n in found]
-    assert sorted(said) == sorted(n - 1 for n in traces.values() if n > 1), report
+    rolled = [q for q in report.loops if q.kind in ("scan", "while")]
+    assert sum(said) == sum(traces.values()) - len(rolled), report
