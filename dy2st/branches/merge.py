@@ -71,8 +71,7 @@ class MergeConflict(Exception):
 
 
 class BranchMerge:
-    """Merges the values that the two branches leave in the same place. `loop`: the first one is an
-    iteration of a loop, the other one its end."""
+    """Merges what two branches leave in a place. `loop`: one is an iteration, one a loop's end."""
 
     def __init__(
         self,

@@ -152,12 +152,12 @@ def is_of(value: Value, dtype: DType) -> bool:
     return value.type.dtype == dtype
 
 
-def constant(value: Any, dtype: DType) -> str:
+def constant(value: object, dtype: DType) -> str:
     made = KINDS[dtype](value)
     return repr(made) if not isinstance(made, float) or math.isfinite(made) else f"float('{made}')"
 
 
-def recovered(trace: Trace, n: RuntimeScalar) -> tuple[Recovered, Any] | None:
+def recovered(trace: Trace, n: RuntimeScalar) -> tuple[Recovered, object] | None:
     """The expression of a number, and what it is in this call; None where it does not follow from
     numbers of the call alone."""
     if not trace.inputs.numbers or n.mixed or n.loops:
@@ -189,7 +189,7 @@ def is_guarded(trace: Trace, site: Loc) -> bool:
     return site in sites or None in sites
 
 
-def known_number(n: RuntimeScalar) -> tuple[Any, ...]:
+def known_number(n: RuntimeScalar) -> tuple[object, ...]:
     """`(value,)` of a number that is needed as it is, where the program is made for it; else (),
     and the next trace may have it."""
     trace: Any = n.home
@@ -199,7 +199,7 @@ def known_number(n: RuntimeScalar) -> tuple[Any, ...]:
     return guarded(trace, n, site)
 
 
-def known_here(trace: Trace, n: Any) -> Any:
+def known_here(trace: Trace, n: object) -> object:
     """A number as it is in this call, where the program is made for that; else itself."""
     found = guarded(trace, n, trace.where()) if is_runtime_scalar(n) else ()
     return found[0] if found else n
@@ -222,7 +222,7 @@ def testing(trace: Trace) -> Iterator[None]:
         trace.inputs.testing = before
 
 
-def guarded(trace: Trace, n: RuntimeScalar, site: Loc) -> tuple[Any, ...]:
+def guarded(trace: Trace, n: RuntimeScalar, site: Loc) -> tuple[object, ...]:
     """`(value,)` where the program is made for it, which is a guard then."""
     if not trace.inputs.guarded or not is_guarded(trace, site):
         return ()
@@ -235,7 +235,7 @@ def guarded(trace: Trace, n: RuntimeScalar, site: Loc) -> tuple[Any, ...]:
     return (value,)
 
 
-def truth_here(trace: Trace, n: RuntimeScalar) -> Any:
+def truth_here(trace: Trace, n: RuntimeScalar) -> object:
     """The truth of a number: a bool where the program is made for it."""
     return known_here(trace, truth(n))
 
@@ -288,7 +288,7 @@ class Predicate:
 
     text: str
     numbers: tuple[TracedInput, ...]
-    value: Any
+    value: object
     shown: str
 
     @property
@@ -330,7 +330,7 @@ def test_shown(site: Loc) -> str:
     return text if isinstance(found, ast.Compare) else ""
 
 
-def reading(guards: Guards, place: Any) -> str:
+def reading(guards: Guards, place: object) -> str:
     """The expression that reads a place in a call, by itself."""
     if isinstance(place, ArgumentLocation):
         return f"_L[{place.index}]"

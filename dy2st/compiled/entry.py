@@ -56,11 +56,10 @@ class Translation:
     """The result of `translate`: `program` to look at, `executable` to run, `bound` to its inputs.
 
     `traced` are all tensors that the trace met; `displayed_bound` those of `program`'s inputs.
-    `loud` are the trace's inputs with a write that moves the version counter. `calls` are the host
-    calls that are made in front of the program: their inputs are the last ones. `errors` are those
-    of the user that data may raise; `again` says how a program is made that ends in one. `early`
-    are tensors, by `id` of their `TracedInput`, that are read before all host calls only. `asked`:
-    of the numbers of a call.
+    `loud`: the trace's inputs with a write that moves the version counter. `calls`: the host calls
+    in front of the program; their inputs are the last ones. `errors`: those of the user that data
+    may raise; `again`: how a program is made that ends in one. `early`: tensors, by `id` of their
+    `TracedInput`, that are read before all host calls only. `asked`: of the numbers of a call.
     """
 
     program: Program
@@ -299,9 +298,8 @@ class _CallWriter:
         self.members()
         for r in self.program.requires:
             self.line(f"if not ({r.left} {r.relation} {r.right}): return _MISS", 2)
-        errors = "AttributeError, KeyError, IndexError, TypeError"
-        errors += ", ArithmeticError, ValueError" if self.made.asked.keys else ""
-        self.line(f"except ({errors}): return _MISS")
+        more = ", ArithmeticError, ValueError" if self.made.asked.keys else ""
+        self.line(f"except (AttributeError, KeyError, IndexError, TypeError{more}): return _MISS")
 
     def host_calls(self, tensors: Sequence[str]) -> None:
         """Make the host calls: nothing may answer MISS from here on."""

@@ -111,8 +111,7 @@ class TranslationRequest:
     def learn(
         self, stop: RetraceForSharing | RetraceUnrolled | RetraceForRead | RetraceForAlias
     ) -> None:
-        """Record the fact that ended a trace, for the next one; raises SourceError after too
-        many."""
+        """Record the fact that ended a trace, for the next; SourceError after too many."""
         if isinstance(stop, RetraceForSharing):
             why = self.declare(stop)
         elif isinstance(stop, RetraceUnrolled):

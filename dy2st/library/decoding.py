@@ -66,9 +66,9 @@ def dynamic_decode(
 
 def advance(
     decoder: decode.Decoder,
-    time: Any,
+    time: object,
     inputs: Tensor,
-    states: Any,
+    states: object,
     finished: object,
     lengths: Tensor,
     impute_finished: bool,

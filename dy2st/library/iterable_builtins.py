@@ -128,7 +128,7 @@ def _best(
     return element
 
 
-def sum_(items: Any, start: object = 0) -> object:
+def sum_(items: object, start: object = 0) -> object:
     """A plain loop, which becomes one loop of the program over a list that a loop has filled."""
     trace = current()
     if trace is None or isinstance(items, (str, bytes)):
@@ -256,7 +256,7 @@ def sorted_(items: Any, *, key: Any = None, reverse: bool = False) -> object:
     if trace is None:
         return sorted(items, key=key, reverse=reverse)
     found: list[object] = perform(list, written_for(trace, "sorted", items))
-    keys: list[Any] = found if key is None else [trace.hooks.call(key)(q) for q in found]
+    keys: list[object] = found if key is None else [trace.hooks.call(key)(q) for q in found]
     if not any(map(waits, keys)):
         order = perform(sorted, range(len(found)), key=keys.__getitem__, reverse=reverse)
         return TraceList([found[i] for i in order])

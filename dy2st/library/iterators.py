@@ -68,14 +68,14 @@ def pairwise_(iterable: object) -> object:
     return joined(trace, pairs, iterable)
 
 
-def chain_(*iterables: Any) -> object:
+def chain_(*iterables: object) -> object:
     trace = current()
     if trace is None or all(sequence_of(trace, q, numbers=True) is None for q in iterables):
         return perform(itertools.chain, *iterables)
     return ChainIterator(trace, iterables)
 
 
-def product_(*iterables: Any, repeat: Any = 1) -> object:
+def product_(*iterables: object, repeat: object = 1) -> object:
     trace = current()
     many = trace is not None and any(sequence_of(trace, q, numbers=True) for q in iterables)
     once = any(
@@ -86,7 +86,7 @@ def product_(*iterables: Any, repeat: Any = 1) -> object:
     return ProductIterator(trace, tuple(map(wrapped, iterables)) * repeat)
 
 
-def ndindex_(*shape: Any) -> object:
+def ndindex_(*shape: object) -> object:
     trace = current()
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], (tuple, list)) else shape
     if trace is None or not sizes or not all(type(n) is int or is_symint(n) for n in sizes):
@@ -94,7 +94,7 @@ def ndindex_(*shape: Any) -> object:
     return ProductIterator(trace, [range_(n) for n in sizes])
 
 
-def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
+def zip_longest_(*iterables: object, fillvalue: object = None) -> object:
     """One loop up to the end of the shortest, another one up to that of the next."""
     trace = current()
     over = counted(trace, *iterables)
@@ -102,7 +102,7 @@ def zip_longest_(*iterables: Any, fillvalue: object = None) -> object:
         return perform(itertools.zip_longest, *iterables, fillvalue=fillvalue)
 
     def part(low: int, high: int) -> PartialIterator:
-        def item(i: Any) -> tuple[object, ...]:
+        def item(i: object) -> tuple[object, ...]:
             return tuple(q.item(low + i) if q.trip >= high else fillvalue for q in over)  # type: ignore[operator]
 
         lists = tuple(pair for q in over for pair in q.lists)

@@ -195,7 +195,7 @@ def logarithm(plain: Callable[..., object]) -> Callable[..., object]:
     return lambda *args: plain(*args) if len(args) == 1 else based(*args)
 
 
-def round_(x: object, *digits: Any, **named: Any) -> object:
+def round_(x: object, *digits: object, **named: object) -> object:
     rest = (*digits, *named.values())
     if not is_runtime(x) and not any(map(is_runtime, rest)):
         return perform(round, x, *digits, **named)

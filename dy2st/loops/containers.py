@@ -6,7 +6,7 @@ that the body binds to a new container of the same structure is carried by the e
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
@@ -139,7 +139,9 @@ class ContainerPorts(LoopRecord):
         self.containers: dict[int, tuple[Any, Any, Any]] = {}
         self.shared: set[int] = set()
         self.doubtful: list[AmbiguousContainer] = []
-        self.alternatives: list[tuple[object, tuple[object, ...], list[object], Any, bool]] = []
+        self.alternatives: list[
+            tuple[object, tuple[object, ...], list[object], Callable[[], BaseException], bool]
+        ] = []
         self.longer = {path: q for path, q in body_trace.known.rebuilt.items() if q is not None}
         self.extend()
 

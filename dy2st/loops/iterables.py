@@ -89,8 +89,7 @@ def length_changes() -> BaseException:
 
 
 def check_lengths(over: LoopIterable, code: LoopCode | None = None) -> None:
-    """Refuse a loop that has changed the length of a list that it runs over, unless Python has
-    ended it before the end of the list."""
+    """Refuse a change of the length of a list that a loop runs over to its end."""
     if any(items.size() != n for items, n in over.lists):
         if code is None or code.test is None or code.test() is not False:
             raise length_changes()

@@ -95,10 +95,10 @@ class LearnedFacts:
     free: bool = False
     stop: tuple[BaseException, str, bool] | None = None
     peeled: int = 0
-    begun: dict[str, set[Any]] = dataclasses.field(default_factory=dict)
-    handed_on: dict[str, set[Any]] = dataclasses.field(default_factory=dict)
+    begun: dict[str, set[object]] = dataclasses.field(default_factory=dict)
+    handed_on: dict[str, set[object]] = dataclasses.field(default_factory=dict)
     changes: dict[Path, TypeMismatch] = dataclasses.field(default_factory=dict)
-    wrong: dict[Path, Any] = dataclasses.field(default_factory=dict)
+    wrong: dict[Path, object] = dataclasses.field(default_factory=dict)
     later: set[int] = dataclasses.field(default_factory=set)
     shifted: dict[int, TraceList] = dataclasses.field(default_factory=dict)
 

@@ -50,9 +50,8 @@ class TraceList(list):
     kind: type = list
 
     def __init__(self, items: Any = ()) -> None:
-        """buffer: the tensors of a loop that hold it. watch: told of each use. most: how many
-        elements it has at most, if it is the end of another list. of: the lists that it extends.
-        columns: what stands for the columns of its rows."""
+        """buffer: the tensors of a loop that hold it. watch: told of each use. most: its largest
+        length, as the end of another list. of: the lists that it extends. columns: of its rows."""
         super().__init__(items)
         trace = current()
         self.born = trace.frame if trace is not None else None

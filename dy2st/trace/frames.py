@@ -84,7 +84,7 @@ class Frame:
     queues: set[int] = field(default_factory=set)
     learned: Any = None
     wants: dict[int, list[Dim | None]] = field(default_factory=dict)
-    rows: dict[tuple[int, Dim], Any] = field(default_factory=dict)
+    rows: dict[tuple[int, Dim], object] = field(default_factory=dict)
     shrunk: dict[int, tuple[Any, int, int]] = field(default_factory=dict)
     facts: frozenset[Any] = frozenset()
     paths: dict[Value, tuple[object, ...]] = field(default_factory=dict)

@@ -204,7 +204,7 @@ def attribute(n: Any, name: str) -> BaseException:
     return AttributeError(f"'{n.__class__.__name__}' object has no attribute '{name}'")
 
 
-def needed(n: RuntimeScalar, use: str) -> Any:
+def needed(n: RuntimeScalar, use: str) -> object:
     """The number itself, for which the program is made then; raises the error for this use."""
     if found := n.home.hooks.known_number(n):
         return found[0]

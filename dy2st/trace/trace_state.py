@@ -34,7 +34,7 @@ class Hooks:
     call: Callable[[object], Any]
     call_layer: Callable[..., object]
     choose: Callable[..., object]
-    known_number: Callable[[Any], tuple[Any, ...]]
+    known_number: Callable[[Any], tuple[object, ...]]
 
 
 @dataclass(eq=False)
@@ -199,7 +199,7 @@ class TracedObjects:
     watches: dict[int, Any] = field(default_factory=dict)
     stored: dict[tuple[object, ...], Loc | None] = field(default_factory=dict)
     iterators: dict[int, tuple[object, Frame | None]] = field(default_factory=dict)
-    drawn: dict[int, tuple[dict[int, Any], list[Any]]] = field(default_factory=dict)
+    drawn: dict[int, tuple[dict[int, Any], list[object]]] = field(default_factory=dict)
     fields: dict[int, object] = field(default_factory=dict)
     lookups: dict[tuple[int, range | None], Lookup] = field(default_factory=dict)
     picked: dict[int, tuple[object, Any]] = field(default_factory=dict)
@@ -315,7 +315,7 @@ class LoopFacts:
     done: list[Traced] = field(default_factory=list)
     unrolled: dict[object, str] = field(default_factory=dict)
     over_layers: set[object] = field(default_factory=set)
-    tables: list[Any] = field(default_factory=list)
+    tables: list[TracedLoop | None] = field(default_factory=list)
 
     @contextmanager
     def counted(self, traced: Traced, own: int = 1) -> Iterator[None]:

@@ -56,9 +56,9 @@ def filled(trace: Trace, target: TraceList, made: StackedRun, fill: list_fills.L
     return target.replace_parts([*before, made, *behind])
 
 
-def between(trace: Trace, target: TraceList, start: int, stop: int | None = None) -> list[Any]:
+def between(trace: Trace, target: TraceList, start: int, stop: int | None = None) -> list[object]:
     """The parts of `target[start:stop]`, which it keeps."""
-    out, first, size = list[Any](), 0, target.size()
+    out, first, size = list[object](), 0, target.size()
     assert isinstance(size, int)
     for q in target.parts():
         n: Any = length_of([q])

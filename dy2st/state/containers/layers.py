@@ -247,7 +247,7 @@ def originals(trace: Trace, x: object) -> Iterator[object]:
 
 
 # ---------------------------------------------------------------- buffers that a loop writes
-def is_each_once(trace: Trace, i: Any, n: int, inner: Sequence[Frame]) -> bool:
+def is_each_once(trace: Trace, i: object, n: int, inner: Sequence[Frame]) -> bool:
     """Whether the body that begins the frames `inner`, or a branch of it, picks each of `n`
     elements in one iteration."""
     loop = inner[0].loop

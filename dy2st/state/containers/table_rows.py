@@ -169,7 +169,7 @@ def is_uniform(items: Sequence[object]) -> bool:
     return is_same(items) or not any(q is None for q in items) and len(stops) == 1
 
 
-def is_same(items: Sequence[Any]) -> bool:
+def is_same(items: Sequence[object]) -> bool:
     return all(is_constant(q) and same_constant(q, items[0]) for q in items)
 
 
