@@ -128,6 +128,15 @@ def takes_an_array_that_is_changed(x):
     return x * next(counts) + x * next(counts)
 
 
+@example(X)
+def takes_from_a_generator_until_it_ends(x):
+    while True:
+        factor = next(factors, None)
+        if factor is None:
+            return x
+        x = x * factor
+
+
 def counted():
     count = np.zeros([4], "float32")
     while True:
@@ -140,6 +149,7 @@ weights = iter([paddle.create_parameter([4], "float32")] * 9)
 noise = (random.random() for _ in range(9))
 batches = (paddle.ones([n]) for n in [4, 2] * 9)
 counts = counted()
+factors = (1.0 for _ in range(999))
 
 
 @example(X, ends=False)
